@@ -268,11 +268,11 @@ fn start_with(
     let ends = Arc::clone(&terminated);
     let native = native::bind(&settings, resp(Box::new(move || ends())), &mut kv)?;
     let database = config.events.and_then(|config| config.database);
-    let (tasks, events) = open_stores(tasks, events, database.as_ref(), |tasks| {
+    let (mut tasks, events) = open_stores(tasks, events, database.as_ref(), |tasks| {
         tasks.open(&config.storage, of_tasks, job_room, Box::new(move || terminated()))
     })?;
     let of_events = database.as_ref().zip(events.as_ref());
-    let admin = admin.map(|admin| bound_admin(admin, &kv, tasks.as_ref(), of_events));
+    let admin = admin.map(|admin| bound_admin(admin, &kv, tasks.as_mut(), of_events));
     let mut running = RunningServer::of(&kv, tables, admissions.users.clone());
     let mut bound = Bound::of(bound_tables(kv, native, &settings), lockstep, tasks, events);
     let budgets: Vec<_> = bound.services.iter_mut().flat_map(|service| std::mem::take(&mut service.budgets)).collect();
@@ -298,13 +298,14 @@ fn start_with(
 fn bound_admin(
     admin: AdminListener,
     kv: &Kv,
-    tasks: Option<&OpenedTasks>,
+    tasks: Option<&mut OpenedTasks>,
     database: Option<(&DatabaseAddress, &Events)>,
 ) -> BoundService {
     let database =
         database.and_then(|(address, events)| Some(DatabaseProbe::new(address)).zip(events.database.clone()));
-    let tasks = tasks.map(|tasks| tasks.tasks.clone());
-    BoundService::of_admin(admin.serve(AdminParts { report: Arc::clone(&kv.report), tasks, database }))
+    let (tasks, queues) = tasks.map(|opened| (opened.tasks.clone(), opened.for_operator())).unzip();
+    let parts = AdminParts { report: Arc::clone(&kv.report), tasks, queues: queues.flatten(), database };
+    BoundService::of_admin(admin.serve(parts))
 }
 
 /// Opens the stores of the frontends. The database is first: a start that it refuses leaves nothing in the other store.

@@ -17,14 +17,16 @@ use crate::net::service::ServiceParts;
 use crate::services::events::serve as events;
 use crate::services::jobs::beanstalk::serve::{BeanstalkConfig, BeanstalkFrontend, BeanstalkListener};
 use crate::services::jobs::serve::{self as jobs, JobsFrontend, JobsListener};
+use crate::services::operator::admin::queues::ServedQueues;
+use crate::services::operator::admin::serve::QueueAnswers;
 use crate::services::tasks::calls::NamedQueues;
 use crate::services::tasks::serve::{SpiderqConfig, SpiderqFrontend, SpiderqListener};
 use crate::stats::service::ServiceMetrics;
 use crate::store::{DiskMember, KeyedStore};
-use crate::tasks::{self, Committer, DEFAULT_TASKS, LeaseOrder, NAMED_TASKS, Policy, QueueName, TaskMetrics, Tasks};
+use crate::tasks::{
+    self, Committer, DEFAULT_TASKS, JOBS, LeaseOrder, NAMED_TASKS, Policy, QueueName, TaskMetrics, Tasks,
+};
 
-/// The prefix of the queues that `--jobs` serves.
-const JOBS: &[u8] = b"jobs/";
 /// The name of the queue whose tasks are the events of `--events`.
 const EVENTS: &[u8] = b"events";
 
@@ -56,9 +58,16 @@ pub(super) struct OpenedTasks {
     pub(super) services: Vec<BoundService>,
     /// The queue of the events, and its frontend.
     pub(super) events: Option<(QueueName, BoundService)>,
+    /// The queues of tasks and of jobs. An operator may take them once.
+    served: Option<ServedQueues>,
 }
 
 impl OpenedTasks {
+    /// The queues of tasks and jobs, and where their answers for an operator come.
+    pub(super) fn for_operator(&mut self) -> Option<(ServedQueues, QueueAnswers)> {
+        self.served.take().map(|served| (served, QueueAnswers::new(&mut self.committer)))
+    }
+
     /// The source of events that are in this store.
     pub(super) fn source(&mut self) -> Option<events::EventsSource<'_>> {
         let (queue, _) = self.events.as_ref()?;
@@ -118,10 +127,12 @@ impl TasksListeners {
         let source = tasks.clone();
         let control = control("control", &storage.data, Box::new(move || source.backup()));
         let mut services: Vec<_> = control.into_iter().collect();
+        let mut served = ServedQueues { tasks: tasks.clone(), of_tasks: None, of_jobs: None };
         let mut jobs = Vec::new();
         if self.jobs.is_some() || self.beanstalk.is_some() {
             let family = committer.family(JOBS, LeaseOrder::Fifo, Policy::Always)?;
             committer.bound_tries(&family.queue(b""), self.tries);
+            served.of_jobs = Some(NamedQueues::of_jobs(family.clone()));
             // The two have the room together.
             let room = if self.jobs.is_some() && self.beanstalk.is_some() { job_room / 2 } else { job_room };
             let room = room.max(JOB_ROOM_BYTES_MIN);
@@ -153,10 +164,11 @@ impl TasksListeners {
                 committer.bound_tries(queue, self.tries);
             }
             let queues = NamedQueues::new(queue, Some(family));
+            served.of_tasks = Some(queues.clone());
             let service = listener.serve(&mut committer, tasks.clone(), queues, terminated);
             services.push(BoundService::new("tasks", "tasks", service, SpiderqFrontend::run));
         }
         services.extend(jobs);
-        Ok(OpenedTasks { committer, tasks, services, events })
+        Ok(OpenedTasks { committer, tasks, services, events, served: Some(served) })
     }
 }

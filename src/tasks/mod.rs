@@ -83,6 +83,8 @@ use crate::store::{self, StoreSnapshot, Value};
 pub const DEFAULT_TASKS: &[u8] = b"spiderq";
 /// The beginning of the names of the other queues of tasks.
 pub const NAMED_TASKS: &[u8] = b"tasks/";
+/// The beginning of the names of the queues of jobs.
+pub const JOBS: &[u8] = b"jobs/";
 
 /// When the changes of a queue are on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

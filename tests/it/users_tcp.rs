@@ -41,6 +41,11 @@ impl Served {
         self.folder.path().join("users").to_str().unwrap().to_owned()
     }
 
+    /// Where the server keeps all of it.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     pub(crate) fn log(&self) -> PathBuf {
         self.folder.path().join("log")
     }

@@ -26,8 +26,12 @@ const SEC_FETCH_SITE: &str = "sec-fetch-site";
 
 /// The names that requests may use for the server.
 pub(crate) struct HostRule {
-    /// In lower case. None: any name.
-    names: Option<Vec<String>>,
+    /// In lower case.
+    names: Vec<String>,
+    /// Whether requests may use other names too.
+    takes_any: bool,
+    /// Whether a browser changes something by these names alone.
+    is_strict: bool,
     /// The flag that gives the server a name.
     flag: &'static str,
 }
@@ -35,37 +39,43 @@ pub(crate) struct HostRule {
 impl HostRule {
     /// The rule of a server that listens on the loopback interface alone, or not, and has these names by `flag`.
     pub(crate) fn new(is_loopback: bool, named: Vec<String>, flag: &'static str) -> Self {
-        if !is_loopback && named.is_empty() {
-            return Self { names: None, flag };
-        }
+        let takes_any = !is_loopback && named.is_empty();
         let node = uname().nodename().to_string_lossy().to_ascii_lowercase();
         let named = named.into_iter().map(|name| name.to_ascii_lowercase());
-        Self { names: Some(named.chain([format!("{node}.local"), node]).collect()), flag }
+        Self { names: named.chain([format!("{node}.local"), node]).collect(), takes_any, is_strict: false, flag }
+    }
+
+    /// The same, but a browser changes something only by an address, by a name without a dot, or by a name from the flag.
+    /// Any other name may be a foreign page's own, which points here.
+    pub(crate) fn strict(self) -> Self {
+        Self { is_strict: true, ..self }
     }
 
     /// # Errors
     /// The reply to a request that is not taken up.
     pub(super) fn check(&self, head: &Parts) -> Result<(), HttpRefusal> {
         let own = host_of(head)?;
+        let is_change = !is_safe(&head.method);
+        let is_checked = !self.takes_any || self.is_strict && is_change && is_of_browser(&head.headers);
         if let Some(own) = &own
+            && is_checked
             && !self.is_own(own.host())
         {
             return Err(HttpRefusal::ForeignHost { host: own.host().to_owned(), flag: self.flag });
         }
-        if is_safe(&head.method) || is_of_this_site(&head.headers, own.as_ref()) {
+        if !is_change || is_of_this_site(&head.headers, own.as_ref()) {
             return Ok(());
         }
         Err(HttpRefusal::CrossSite)
     }
 
     fn is_own(&self, host: &str) -> bool {
-        let Some(names) = &self.names else { return true };
         let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
         let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host);
         address.parse::<IpAddr>().is_ok()
             || !host.contains('.')
             || host.ends_with(".localhost")
-            || names.contains(&host)
+            || self.names.contains(&host)
     }
 }
 
@@ -87,6 +97,11 @@ fn host_of(head: &Parts) -> Result<Option<Authority>, HttpRefusal> {
 /// Whether the method changes nothing.
 fn is_safe(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}
+
+/// Whether a browser has sent a request that changes something.
+fn is_of_browser(headers: &HeaderMap) -> bool {
+    headers.contains_key(ORIGIN) || headers.contains_key(SEC_FETCH_SITE)
 }
 
 /// Whether a request comes from a program, or from a page of this server. `own` is the name that the request uses.
@@ -162,6 +177,25 @@ mod tests {
             let named = HostRule::new(false, vec!["events.example".to_owned()], "--events-host");
             assert_eq!(judged(&named, "GET", &[("host", foreign)]), 403, "unless it was given its names");
         }
+    }
+
+    /// By DNS rebinding a page has its own name point to this server: then its origin is the name of the request.
+    #[test]
+    fn where_a_browser_may_change_something_the_name_is_known() {
+        let foreign = [("host", "evil.example:8082"), ("origin", "http://evil.example:8082")];
+        let (open, strict) =
+            (HostRule::new(false, Vec::new(), "--f"), HostRule::new(false, Vec::new(), "--f").strict());
+        assert_eq!((judged(&open, "POST", &foreign), judged(&strict, "POST", &foreign)), (200, 403));
+        assert_eq!(judged(&strict, "POST", &[("host", "evil.example"), ("sec-fetch-site", "same-origin")]), 403);
+        assert_eq!(judged(&strict, "GET", &foreign), 200, "it changes nothing");
+        assert_eq!(judged(&strict, "POST", &[("host", "server.example")]), 200, "a program");
+        for own in ["10.0.0.7:8082", "[::1]:8082", "server:8082"] {
+            let origin = format!("http://{own}");
+            assert_eq!(judged(&strict, "POST", &[("host", own), ("origin", &origin)]), 200, "{own}");
+        }
+        let named = HostRule::new(false, vec!["server.example".to_owned()], "--f").strict();
+        let own = [("host", "server.example:1"), ("origin", "http://server.example:1")];
+        assert_eq!(judged(&named, "POST", &own), 200);
     }
 
     #[test]

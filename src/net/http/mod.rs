@@ -28,6 +28,6 @@ mod write_timeout;
 pub(crate) use admission::HostRule;
 pub(crate) use layers::{Guard, guarded, one_at_a_time};
 pub(crate) use peer::Peer;
-pub(crate) use refusal::{error, json_response};
+pub(crate) use refusal::{HttpRefusal, error, json_response};
 pub(crate) use service::HttpService;
-pub(crate) use users::{HttpUsers, authorization};
+pub(crate) use users::{HttpUsers, Needed, authorization, permitted};

@@ -26,8 +26,19 @@ use crate::limits::HANDSHAKE_TIMEOUT;
 use crate::security::limits::{PASSWORD_BYTES_MAX, USER_NAME_BYTES_MAX};
 use crate::security::{Access, Denied, Identity, PeerAddress, Resource, Users};
 
-/// What a request with this method and path needs. None: any client may send it.
-pub(crate) type NeededAccess = fn(&Method, &str) -> Option<(Access, Resource<'static>)>;
+/// What a request needs where users are named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needed {
+    /// Nothing: any client may send it.
+    Nothing,
+    /// A user, whose permissions its route looks at.
+    User,
+    /// A user with this access.
+    Access(Access, Resource<'static>),
+}
+
+/// What a request with this method and path needs.
+pub(crate) type NeededAccess = fn(&Method, &str) -> Needed;
 
 /// The users of a service, and what its requests need.
 #[derive(Clone)]
@@ -43,15 +54,18 @@ impl HttpUsers {
 
     /// The user, if the request needs one.
     async fn check(&self, head: &Parts) -> Result<Option<Identity>, HttpRefusal> {
-        let Some((access, resource)) = (self.needed)(&head.method, head.uri.path()) else { return Ok(None) };
+        let needed = (self.needed)(&head.method, head.uri.path());
+        if needed == Needed::Nothing {
+            return Ok(None);
+        }
         let peer = head.extensions.get();
         let address = peer.map_or(PeerAddress::Gone, |Peer(address)| PeerAddress::of(address.ip()));
         let user = self.user(&head.headers, address).await?;
-        if user.may(access, resource) {
-            return Ok(Some(user));
+        match needed {
+            Needed::Access(access, resource) => permitted(&user, access, resource)?,
+            Needed::User | Needed::Nothing => {}
         }
-        user.note_denied();
-        Err(HttpRefusal::Forbidden)
+        Ok(Some(user))
     }
 
     async fn user(&self, headers: &HeaderMap, address: PeerAddress) -> Result<Identity, HttpRefusal> {
@@ -65,6 +79,16 @@ impl HttpUsers {
             Ok(Err(_)) => Err(HttpRefusal::NoUser),
         }
     }
+}
+
+/// # Errors
+/// [`HttpRefusal::Forbidden`] if the user may not use the resource so.
+pub(crate) fn permitted(user: &Identity, access: Access, resource: Resource<'_>) -> Result<(), HttpRefusal> {
+    if user.may(access, resource) {
+        return Ok(());
+    }
+    user.note_denied();
+    Err(HttpRefusal::Forbidden)
 }
 
 /// Refuses a request of a client that may not send it. The user goes with the others to the routes: a reply without an
@@ -146,7 +170,7 @@ mod tests {
         users.stop();
         let mut headers = HeaderMap::new();
         headers.append(AUTHORIZATION, basic(b"ada:heron").parse().unwrap());
-        let service = HttpUsers::new(users, |_, _| None);
+        let service = HttpUsers::new(users, |_, _| Needed::Nothing);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let refused = runtime.block_on(service.user(&headers, PeerAddress::Local));
         assert_eq!(refused.map(|user| user.name().to_owned()), Err(HttpRefusal::Busy));

@@ -17,7 +17,7 @@ use super::store::EventStore;
 use super::timing::{EventTimer, Verb};
 use super::wire::{Event, Reply, id_of};
 use super::words::word;
-use crate::net::http::{Guard, Peer, guarded, json_response};
+use crate::net::http::{Guard, Needed, Peer, guarded, json_response};
 use crate::security::{Access, Resource};
 
 /// The state that requests are answered from.
@@ -52,9 +52,9 @@ pub(super) fn routes(context: EventsContext, guard: Guard) -> Router {
 }
 
 /// What a request needs where users are named. A prober of a load balancer has no password, so health is for all.
-pub(super) fn needed(method: &Method, path: &str) -> Option<(Access, Resource<'static>)> {
+pub(super) fn needed(method: &Method, path: &str) -> Needed {
     let access = if matches!(*method, Method::GET | Method::HEAD) { Access::Read } else { Access::Write };
-    (!is_health(path)).then_some((access, Resource::Events))
+    if is_health(path) { Needed::Nothing } else { Needed::Access(access, Resource::Events) }
 }
 
 /// Whether a path is about the health of the store. It is answered at any time.

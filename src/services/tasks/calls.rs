@@ -17,7 +17,7 @@ use super::wire::{
 use crate::security::DEFAULT_QUEUE;
 use crate::store::Value;
 use crate::tasks::{
-    self, Browse, BrowsedTask, DEFAULT_TASKS, Family, GrantedLease, ListedQueue, NAMED_TASKS, Outcome, Payload,
+    self, Browse, BrowsedTask, DEFAULT_TASKS, Family, GrantedLease, JOBS, ListedQueue, NAMED_TASKS, Outcome, Payload,
     QueueName, ShownReason, Sweep,
 };
 
@@ -30,12 +30,14 @@ pub struct NamedQueues {
     default: Arc<[QueueName]>,
     /// `None`: there is one queue alone.
     family: Option<Family>,
+    /// The beginnings of the stored names of the queues.
+    prefixes: &'static [&'static [u8]],
 }
 
 /// A request to the queues, and the queues to which its leases belong.
-pub(super) struct TaskCall {
-    pub(super) queue: QueueName,
-    pub(super) request: tasks::Request,
+pub(crate) struct TaskCall {
+    pub(crate) queue: QueueName,
+    pub(crate) request: tasks::Request,
     pub(super) names: Arc<[QueueName]>,
 }
 
@@ -43,7 +45,13 @@ impl NamedQueues {
     /// The queue of requests without a name, and the family of the others, if there are others.
     #[must_use]
     pub fn new(default: QueueName, family: Option<Family>) -> Self {
-        Self { default: [default].into(), family }
+        Self { default: [default].into(), family, prefixes: &[DEFAULT_TASKS, NAMED_TASKS] }
+    }
+
+    /// The queues of jobs, for who looks at them as at those of tasks.
+    #[must_use]
+    pub fn of_jobs(family: Family) -> Self {
+        Self { default: [family.queue(DEFAULT_QUEUE)].into(), family: Some(family), prefixes: &[JOBS] }
     }
 
     /// The queue of requests without a name.
@@ -58,7 +66,7 @@ impl NamedQueues {
     }
 
     /// The request to the queues. A request that is not allowed becomes [`tasks::Request::Refuse`]: it only takes a turn.
-    pub(super) fn call(&self, access: Access, request: &AnyRequest<'_>) -> TaskCall {
+    pub(crate) fn call(&self, access: Access, request: &AnyRequest<'_>) -> TaskCall {
         match request {
             AnyRequest::Plain(request) => self.of_one(self.default_queue(), access.task_request(request)),
             // These are of no queue.
@@ -134,7 +142,7 @@ impl NamedQueues {
                 self.of_one(self.named(queue), tasks::Request::Configure { change: Box::new(*change) })
             }
             QueueRequest::Queues { from, most } => {
-                let prefixes = [DEFAULT_TASKS, NAMED_TASKS].map(Box::from).to_vec();
+                let prefixes = self.prefixes.iter().map(|prefix| Box::from(*prefix)).collect();
                 let request = tasks::Request::ListQueues { prefixes, from: *from, most: *most };
                 self.of_one(self.default_queue(), request)
             }
@@ -159,7 +167,7 @@ fn settled(access: Access, lease: &NamedLease<'_>, how: &LeaseEnd<'_>) -> tasks:
 }
 
 /// The reply to a request of this kind, from its outcome. Its values have been read.
-pub(super) fn reply(verb: Verb, outcome: &Outcome, stats: impl FnOnce() -> Counters) -> AnyReply<'_> {
+pub(crate) fn reply(verb: Verb, outcome: &Outcome, stats: impl FnOnce() -> Counters) -> AnyReply<'_> {
     if verb.tag() > tag::IN_QUEUE {
         return queue_reply(verb, outcome);
     }
@@ -218,7 +226,11 @@ fn seen(task: &BrowsedTask) -> SeenTask<'_> {
 
 /// The name of a stored queue for clients.
 pub(super) fn shown_name(stored: &[u8]) -> &[u8] {
-    if stored == DEFAULT_TASKS { DEFAULT_QUEUE } else { stored.strip_prefix(NAMED_TASKS).unwrap_or(stored) }
+    if stored == DEFAULT_TASKS {
+        return DEFAULT_QUEUE;
+    }
+    let named = [NAMED_TASKS, JOBS].into_iter().find_map(|prefix| stored.strip_prefix(prefix));
+    named.unwrap_or(stored)
 }
 
 fn listed(queue: &ListedQueue) -> SeenQueue<'_> {

@@ -16,6 +16,12 @@ pub(super) const LABELLED_QUEUES_MAX: usize = 100;
 pub(super) const LISTENERS_MAX: usize = 32;
 /// Tables that the page shows, the largest ones, and queues.
 pub(super) const SHOWN_MAX: usize = 100;
+/// Requests about queues that wait for their answers. Kicks and purges may take minutes.
+pub(super) const QUEUE_REQUESTS_MAX: usize = CONNECTIONS_MAX;
+/// Queues on a page of them at most.
+pub(super) const QUEUES_PAGE_MAX: u32 = 1_000;
+/// Tasks on a page of them at most.
+pub(super) const TASKS_PAGE_MAX: u32 = 1_000;
 /// Slow requests that the page shows, the latest ones.
 pub(super) const SLOW_SHOWN_MAX: usize = 50;
 /// Seconds of the past that are kept, a point each: ten minutes.

@@ -23,6 +23,7 @@ mod metrics;
 mod page;
 mod probe;
 pub(crate) mod queues;
+mod replies;
 mod routes;
 pub mod serve;
 mod sources;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::response::Response;
 use axum::routing::get;
@@ -15,8 +15,10 @@ use super::live::Live;
 use super::metrics::{Exposition, exposition};
 use super::page::with_page;
 use super::probe::Probes;
+use super::queues::{AdminQueues, is_of_queues, with_queues};
+use super::replies::{refused, uncached};
 use super::sources::AdminSources;
-use crate::net::http::{Guard, error, guarded, json_response, one_at_a_time};
+use crate::net::http::{Guard, Needed, guarded, json_response, one_at_a_time};
 use crate::security::{Access, Resource, Users};
 
 /// The state that requests are answered from.
@@ -30,14 +32,14 @@ pub(super) struct AdminContext {
 }
 
 /// All paths. HEAD is answered as GET, without the body.
-pub(super) fn routes(context: AdminContext, guard: Guard) -> Router {
+pub(super) fn routes(context: AdminContext, queues: Option<AdminQueues>, guard: Guard) -> Router {
     let documents = one_at_a_time(
         Router::new().route("/stats", get(stats)).route("/metrics", get(metrics)).route("/slow", get(slow)),
     );
     let routes = Router::new().route("/health", get(health)).route("/ready", get(ready)).route("/events", get(events));
-    let routes = with_page(routes.merge(documents))
+    let routes = with_page(with_queues(routes.merge(documents), queues))
         .fallback(|| async {
-            refused(404, "no such path: there are /, /health, /ready, /stats, /slow, /events and /metrics")
+            refused(404, "no such path: there are /, /health, /ready, /stats, /slow, /events, /metrics and /queues")
         })
         .method_not_allowed_fallback(|| async {
             refused(405, "this path does not have this method: see the header Allow")
@@ -47,8 +49,12 @@ pub(super) fn routes(context: AdminContext, guard: Guard) -> Router {
 }
 
 /// What a request needs where users are named. A prober of a load balancer has no password, so health is for all.
-pub(super) fn needed(_: &Method, path: &str) -> Option<(Access, Resource<'static>)> {
-    (!is_health(path)).then_some((Access::Admin, Resource::Server))
+pub(super) fn needed(_: &Method, path: &str) -> Needed {
+    match path {
+        path if is_health(path) => Needed::Nothing,
+        path if is_of_queues(path) => Needed::User,
+        _ => Needed::Access(Access::Admin, Resource::Server),
+    }
 }
 
 /// Whether a path is about the server's health. It is answered at any time.
@@ -103,15 +109,4 @@ async fn events(State(context): State<AdminContext>, request: Request) -> Respon
 fn accepted(headers: &HeaderMap) -> String {
     let lines: Vec<&str> = headers.get_all(ACCEPT).iter().filter_map(|accept| accept.to_str().ok()).collect();
     lines.join(",")
-}
-
-fn refused(status: u16, why: &str) -> Response {
-    uncached(json_response(status, error(why).to_string()))
-}
-
-/// Adds the headers that forbid caches to keep the reply and browsers to guess its type.
-fn uncached(mut response: Response) -> Response {
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
 }

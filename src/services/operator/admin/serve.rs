@@ -13,6 +13,7 @@ use tokio::task::spawn_local;
 use super::limits::{BACKLOG, CONNECTIONS_MAX};
 use super::live::Live;
 use super::probe::{ProbedStores, Probes, StoreProber};
+use super::queues::{AdminQueues, ServedQueues};
 use super::routes::{AdminContext, is_health, needed, routes};
 use super::sources::AdminSources;
 use crate::clock::Clock;
@@ -21,12 +22,14 @@ use crate::net::http::limits::HEALTH_CONNECTIONS_MAX;
 use crate::net::http::{Guard, HostRule, HttpService, HttpUsers};
 use crate::net::service::{Service, ServiceParts};
 use crate::net::sockets::ServeError;
-use crate::net::tcp::{Accepted, ConnectionLimit, ConnectionPermit, TcpBounds, TcpFrontend, TcpProtocol};
+use crate::net::tcp::{
+    Accepted, AnswerReceiver, ConnectionLimit, ConnectionPermit, FailureSender, TcpBounds, TcpFrontend, TcpProtocol,
+};
 use crate::security::Users;
 use crate::services::events::mysql::{DatabaseProbe, WritersMetrics};
 use crate::services::tables::report::ReportSources;
 use crate::store;
-use crate::tasks::Tasks;
+use crate::tasks::{Committer, Tasks};
 
 const BOUNDS: TcpBounds =
     TcpBounds { backlog: BACKLOG, connections: CONNECTIONS_MAX, reserved: HEALTH_CONNECTIONS_MAX };
@@ -53,8 +56,21 @@ pub struct AdminParts {
     pub report: Arc<ReportSources>,
     /// The server's own store, if there is one.
     pub tasks: Option<Tasks>,
+    /// The queues in it, and where their answers come.
+    pub queues: Option<(ServedQueues, QueueAnswers)>,
     /// The database of events, if there is one, and the metrics of the writers to it.
     pub database: Option<(DatabaseProbe, Arc<WritersMetrics>)>,
+}
+
+/// Receives the answers about queues.
+pub struct QueueAnswers(AnswerReceiver);
+
+impl QueueAnswers {
+    /// Registers a sink with the committer.
+    #[must_use]
+    pub fn new(committer: &mut Committer) -> Self {
+        Self(TcpFrontend::answers(committer))
+    }
 }
 
 /// What is to run.
@@ -74,6 +90,8 @@ impl AdminListener {
         let users = parts.users();
         let tcp = TcpFrontend::bind(&[config.address], BOUNDS, parts.certificate)?;
         let hosts = HostRule::new(config.address.ip().is_loopback(), config.hosts.clone(), "--admin-host");
+        // Users are known by their passwords, which no foreign page has.
+        let hosts = if users.is_none() { hosts.strict() } else { hosts };
         let http_users = users.clone().map(|users| HttpUsers::new(users, needed));
         Ok(Self { tcp, guard: Guard { hosts, users: http_users, health: is_health }, users })
     }
@@ -87,7 +105,7 @@ impl AdminListener {
         let (probe, database) = parts.database.unzip();
         let (stores, prober) = ProbedStores::new(Box::new(move || tables.log_metrics()), parts.tasks, probe);
         let sources = AdminSources { report: parts.report, database, history: Mutex::default() };
-        let front = AdminFrontend { tcp, guard, users, sources, stores };
+        let front = AdminFrontend { tcp, guard, users, sources, stores, queues: parts.queues };
         Admin { service: Service { front, stopper, endpoint, budgets: Vec::new() }, prober }
     }
 }
@@ -99,6 +117,7 @@ pub struct AdminFrontend {
     users: Option<Users>,
     sources: AdminSources,
     stores: ProbedStores,
+    queues: Option<(ServedQueues, QueueAnswers)>,
 }
 
 impl AdminFrontend {
@@ -107,17 +126,28 @@ impl AdminFrontend {
     /// # Errors
     /// None: the prober has those of the store.
     pub fn run(self) -> Result<(), store::Error> {
-        let Self { tcp, guard, users, sources, stores } = self;
+        let Self { tcp, guard, users, sources, stores, queues } = self;
+        let failed = tcp.failed();
         tcp.run(|| {
             let (probes, answering) = Probes::new(stores, Clock::start());
             spawn_local(answering);
             let sources = Arc::new(sources);
             let live = Live::new(Arc::clone(&sources));
             spawn_local(Arc::clone(&live).run());
+            let queues = queues.map(|(served, answers)| serve_queues(served, answers, failed));
             let context = AdminContext { sources, users, probes, live: Arc::clone(&live) };
-            AdminProtocol { http: HttpService::new(routes(context, guard)), live }
+            AdminProtocol { http: HttpService::new(routes(context, queues, guard)), live }
         })
     }
+}
+
+/// Starts the exchange about queues with the committer.
+fn serve_queues(served: ServedQueues, QueueAnswers(answers): QueueAnswers, failed: FailureSender) -> AdminQueues {
+    let queues = AdminQueues::new(served, &answers, failed);
+    let requests = queues.requests().clone();
+    spawn_local(requests.clone().submit_bursts());
+    spawn_local(answers.hand_out(move |delivery| requests.receive_delivery(delivery)));
+    queues
 }
 
 /// All connections.
