@@ -4,6 +4,8 @@
 
 /// What an operator sees: health, readiness, STATS and metrics over HTTP, read by a real Prometheus too.
 mod admin;
+/// Queues over `--admin`, and who may change them.
+mod admin_queues;
 /// Tables that become durable while they live, and are in memory again.
 mod altering;
 /// Tables that are on disk before they are answered: syncs of a pipeline, kills, and who waits.
@@ -92,6 +94,8 @@ mod image;
 mod ipc_files;
 /// Endpoints of IPv6 and of `localhost`, under every flag.
 mod ipv6;
+/// The words of the command line for queues of jobs.
+mod job_commands;
 /// Durable jobs over TCP: the states of a job, queues, leases, the end of the server, the command line.
 mod jobs;
 /// The bytes of the jobs, on raw sockets: every end of a request, every cut, any data, and malformed requests.

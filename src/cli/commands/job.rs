@@ -7,9 +7,12 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use super::queues::jobs::JobOperatorServer;
+use super::queues::{QueueArguments, QueueWord};
 use crate::cli::flags::endpoint::TimeoutFlag;
 use crate::cli::flags::login::LoginFlags;
-use crate::cli::flags::operand::{Operand, operand};
+use crate::cli::flags::operand::{Operand, TableOperand, operand, table};
+use crate::cli::flags::terms::{TermsFlags, option, time, wait};
 use crate::cli::flags::tls::{TcpAddress, TlsFlags};
 use crate::cli::show::{Format, Raw};
 use crate::cli::{CommandError, JOBS_ADDRESS};
@@ -23,11 +26,21 @@ pub(crate) enum JobCommand {
     /// Add a job, and print its id
     Add(JobAdd),
     /// Lease the first job that is not handed out, and print its id and its data
+    #[command(visible_alias = "lend")]
     Get(JobGet),
     /// Mark a job as done: it is gone for good
+    #[command(visible_alias = "done")]
     Ack(JobArguments),
+    /// Give a job back that has failed: it is tried again, or is dead after its last try
+    Nack(JobNack),
+    /// Have the lease of a job end at another time
+    Touch(JobTouch),
     /// Print YES if a job is in the queue, handed out or not, and NO otherwise
     In(JobArguments),
+    /// Print all that is known of a queue
+    Stats(QueueArguments<JobOperatorServer>),
+    #[command(flatten)]
+    Queues(QueueWord<JobOperatorServer>),
 }
 
 /// The server, and the format of the answer.
@@ -51,6 +64,9 @@ pub(crate) struct JobGet {
     /// Name of the queue: text, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
     queue: Operand,
+    /// Wait until there is one, for this time at most, as in 30s [default: not at all]
+    #[arg(long, value_name = "TIME", value_parser = wait())]
+    wait: Option<u64>,
     #[command(flatten)]
     raw: Raw,
     #[command(flatten)]
@@ -70,6 +86,27 @@ pub(crate) struct JobArguments {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct JobNack {
+    #[command(flatten)]
+    job: JobArguments,
+    /// Why it has failed, on one line: the first 256 bytes are kept
+    #[arg(value_parser = table())]
+    reason: Option<TableOperand>,
+    /// Time until it is handed out again, as in 30s [default: as its backoff says]
+    #[arg(long, value_name = "TIME", value_parser = time())]
+    delay: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JobTouch {
+    #[command(flatten)]
+    job: JobArguments,
+    /// Time from now to the end of the lease, in whole seconds, as in 90s; 0s ends it
+    #[arg(value_name = "TIME", value_parser = time())]
+    lease: u64,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct JobAdd {
     /// Name of the queue: text, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
@@ -81,6 +118,14 @@ pub(crate) struct JobAdd {
     #[arg(long, value_name = "PATH", conflicts_with = "data")]
     file: Option<PathBuf>,
     #[command(flatten)]
+    terms: TermsFlags,
+    /// Length of its leases, as in 90s [default: the server's --lease]
+    #[arg(long, value_name = "TIME", value_parser = time())]
+    lease: Option<u64>,
+    /// A name of its own: while a job of the queue has it, nothing is added, and the id is that of this job
+    #[arg(long, value_name = "NAME", value_parser = option("key", "a key is 1 to 255 bytes without white space and commas"))]
+    key: Option<String>,
+    #[command(flatten)]
     of: JobServer,
 }
 
@@ -90,17 +135,14 @@ pub(crate) struct JobAdd {
 /// [`CommandError`] if the server does not answer or refuses, or the answer cannot be printed.
 pub(crate) fn run(command: JobCommand, out: &mut impl Write) -> Result<(), CommandError> {
     match command {
-        JobCommand::Add(JobAdd { queue, data, file, of }) => {
-            let (queue, hex) = (of.queue(queue)?, of.format.hex);
-            let data = match (data, file) {
-                (_, Some(path)) => read_file(&path)?,
-                (data, None) => data.map_or(Ok(Vec::new()), |data| data.read(hex, io::stdin()))?,
+        JobCommand::Add(add) => add.run(out),
+        JobCommand::Get(JobGet { queue, wait, raw, of }) => {
+            let (client, queue) = (of.client()?, of.queue(queue)?);
+            let job = match wait {
+                None => client.get(&queue),
+                Some(millis) => client.wait(&[&queue], whole_seconds(millis)),
             };
-            let id = of.client()?.add(&queue, &data).map_err(failure)?;
-            of.format.print(out, &format!("{id}\n"), &json!({ "id": id.to_string() }))
-        }
-        JobCommand::Get(JobGet { queue, raw, of }) => {
-            let job = of.client()?.get(&of.queue(queue)?).map_err(failure)?;
+            let job = job.map_err(failure)?;
             let job = job.ok_or_else(|| CommandError::NotFound(NOTHING.to_owned()))?;
             let hex = of.format.hex;
             let json = || json!({ "id": job.id.to_string(), "data": hex.shown_in_json(&job.data) });
@@ -114,8 +156,51 @@ pub(crate) fn run(command: JobCommand, out: &mut impl Write) -> Result<(), Comma
             let there = of.client()?.is_in(&of.queue(queue)?, id).map_err(failure)?;
             of.format.print(out, if there { "YES\n" } else { "NO\n" }, &json!({ "in": there }))
         }
+        JobCommand::Nack(JobNack { job: JobArguments { queue, id, of }, reason, delay }) => {
+            let reason = reason.map_or(Ok(Vec::new()), |reason| of.format.hex.table(&reason))?;
+            let delay = delay.map(u32::try_from).transpose();
+            let delay = delay.map_err(|_| CommandError::Usage(TOO_LONG.to_owned()))?;
+            let done = of.client()?.nack(&of.queue(queue)?, id, delay, &reason).map_err(failure)?;
+            if done { of.format.done(out) } else { Err(CommandError::NotFound(NOT_HANDED_OUT.to_owned())) }
+        }
+        JobCommand::Touch(JobTouch { job: JobArguments { queue, id, of }, lease }) => {
+            let touched = of.client()?.touch(&of.queue(queue)?, id, whole_seconds(lease)).map_err(failure)?;
+            if touched { of.format.done(out) } else { Err(CommandError::NotFound(NOT_HANDED_OUT.to_owned())) }
+        }
+        JobCommand::Stats(queue) => queue.stats(out),
+        JobCommand::Queues(word) => word.run(out),
     }
 }
+
+impl JobAdd {
+    fn run(self, out: &mut impl Write) -> Result<(), CommandError> {
+        let Self { queue, data, file, terms, lease, key, of } = self;
+        let (queue, hex) = (of.queue(queue)?, of.format.hex);
+        let mut options = terms.options(true, hex)?;
+        options.extend(lease.map(|millis| format!("lease={millis}ms")));
+        options.extend(key.map(|key| format!("key={key}")));
+        let data = match (data, file) {
+            (_, Some(path)) => read_file(&path)?,
+            (data, None) => data.map_or(Ok(Vec::new()), |data| data.read(hex, io::stdin()))?,
+        };
+        let client = of.client()?;
+        let id = if options.is_empty() {
+            client.add(&queue, &data)
+        } else {
+            client.add_with(&queue, options.join(",").as_bytes(), &data)
+        };
+        let id = id.map_err(failure)?;
+        of.format.print(out, &format!("{id}\n"), &json!({ "id": id.to_string() }))
+    }
+}
+
+/// Seconds that are at least so many milliseconds.
+fn whole_seconds(millis: u64) -> u32 {
+    u32::try_from(millis.div_ceil(1_000)).unwrap_or(u32::MAX)
+}
+
+/// Why a delay is refused.
+const TOO_LONG: &str = "a delay is at most 4294967295 ms, which is 49 days";
 
 const NOTHING: &str =
     "no job of this queue is to be handed out: add one with `spindle job add`, or wait until a lease ends";

@@ -6,6 +6,7 @@
 //! ```
 //! Both give queues and tasks as the same JSON, of which this module makes lines.
 
+pub(super) mod jobs;
 mod lines;
 pub(super) mod tasks;
 
@@ -24,7 +25,7 @@ use crate::tasks::{BrowsedState, QueueChange};
 
 /// The flags of a server that has queues.
 pub(crate) trait QueueServer: Args {
-    /// The word before the words of queues.
+    /// What is in the queues, which is the word before the words about them.
     const WORD: &'static str;
 
     /// How its answers are shown.
@@ -267,17 +268,22 @@ fn configure<S: QueueServer>(
 
 fn list<S: QueueServer>(of: &S, out: &mut impl Write) -> Result<(), CommandError> {
     let mut queues = of.operator()?.queues()?;
-    queues.sort_by(|one, other| one["name"].as_str().cmp(&other["name"].as_str()));
+    queues.sort_by(|one, other| name(one).cmp(&name(other)));
     let format = of.format();
     let queues: Vec<Value> = queues.into_iter().map(|queue| in_format(queue, format.hex)).collect();
     print_lines(format, out, &queues, || lines::of_queues(&queues))
 }
 
+/// The name of a queue.
+fn name(queue: &Value) -> Option<&str> {
+    queue.get("name").and_then(Value::as_str)
+}
+
 /// Prints all that is known of a queue.
 pub(super) fn stats<S: QueueServer>(of: &S, queue: &QueueOperand, out: &mut impl Write) -> Result<(), CommandError> {
     let format = of.format();
-    let name = Hex::OFF.shown_in_json(&queue.name(format.hex)?);
-    let found = of.operator()?.queues()?.into_iter().find(|queue| queue["name"] == *name);
+    let wanted = Hex::OFF.shown_in_json(&queue.name(format.hex)?);
+    let found = of.operator()?.queues()?.into_iter().find(|queue| name(queue) == Some(&wanted));
     let queue = found.ok_or_else(|| {
         let word = S::WORD;
         CommandError::NotFound(format!(

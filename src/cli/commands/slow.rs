@@ -1,6 +1,7 @@
 //! `spindle slow`: the last requests that took longer than the server's `--slow`.
 
 use std::io::Write;
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
@@ -29,6 +30,11 @@ pub(crate) struct AdminServer {
 }
 
 impl AdminServer {
+    /// The time to wait for each answer, if one was asked for.
+    pub(crate) fn asked_timeout(&self) -> Option<Duration> {
+        self.patience.asked()
+    }
+
     /// A client of it.
     ///
     /// # Errors
@@ -52,11 +58,28 @@ impl AdminServer {
 /// # Errors
 /// [`CommandError`] if the server does not answer, or not with JSON.
 pub(crate) fn document(client: &AdminClient, path: &str) -> Result<Value, CommandError> {
-    let text = client.get(path).map_err(|error| match error {
+    answered(client, client.get(path))
+}
+
+/// The document in an answer of the server.
+///
+/// # Errors
+/// [`CommandError`] if there is none.
+pub(crate) fn answered(client: &AdminClient, answer: Result<String, Error>) -> Result<Value, CommandError> {
+    let text = answer.map_err(|error| match error {
         Error::Refused { address, status, .. } if status == "401" => CommandError::Denied(format!(
             "{address} refuses this client: name a user with --user, and its password in SPINDLE_PASSWORD"
         )),
-        Error::Refused { ref status, .. } if status == "403" => CommandError::Denied(error.to_string()),
+        Error::Refused { address, status, reason } => {
+            let json: Option<Value> = serde_json::from_str(&reason).ok();
+            let sentence = json.as_ref().and_then(|json| json.get("error")?.as_str()).unwrap_or(&reason);
+            let what = format!("{address} answers {status}: {sentence}");
+            match &*status {
+                "400" => CommandError::Usage(what),
+                "403" => CommandError::Denied(what),
+                _ => CommandError::Failed(what),
+            }
+        }
         error => CommandError::Failed(error.to_string()),
     })?;
     serde_json::from_str(&text)

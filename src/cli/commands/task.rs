@@ -111,8 +111,7 @@ pub(crate) struct TaskAdd {
     head: bool,
     #[command(flatten)]
     terms: TermsFlags,
-    /// Queue to add it to, which may be there many times: all have it, or none [default: the one of requests without a
-    /// name]
+    /// Queue to add the task to, where the flag may be there many times [default: that of requests without a name]
     #[arg(long, value_name = "NAME", value_parser = queue())]
     queue: Vec<QueueOperand>,
     #[command(flatten)]

@@ -156,6 +156,11 @@ impl TimeoutFlag {
     pub(crate) fn timeouts(&self) -> ClientTimeouts {
         timeouts(self.timeout)
     }
+
+    /// The time that was asked for, if one was.
+    pub(crate) fn asked(&self) -> Option<Duration> {
+        self.timeout
+    }
 }
 
 /// The server to connect to.

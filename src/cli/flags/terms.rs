@@ -21,17 +21,16 @@ pub(crate) struct TermsFlags {
     /// Time until it may be lent, as in 30s [default: at once]
     #[arg(long, value_name = "TIME", value_parser = time())]
     delay: Option<u64>,
-    /// Leases after which it is dead if the last one fails; 0 for no bound [default: that of its queue]
+    /// Leases after which it is dead if the last fails; 0 for no bound [default: as its queue says]
     #[arg(long, value_name = "NUMBER")]
     tries: Option<u32>,
-    /// Time that it waits after a lease that failed, as in 10s, or doubled each time as in 1s..10m [default: that of its
-    /// queue]
+    /// Time to wait after a lease that failed, as in 10s, or doubled each time as in 1s..10m [default: as its queue says]
     #[arg(long, value_name = "TIME", value_parser = option("backoff", "a backoff is a time as in 10s, or two as in 1s..10m"))]
     backoff: Option<String>,
     /// Group that it is of, such as the name of a customer
     #[arg(long, value_name = "NAME", value_parser = table())]
     group: Option<TableOperand>,
-    /// Time after which it goes, unless it is lent then, as in 2h [default: it stays]
+    /// Time after which it goes, unless it is lent, as in 2h [default: never]
     #[arg(long, value_name = "TIME", value_parser = time())]
     expires: Option<u64>,
 }

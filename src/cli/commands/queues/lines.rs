@@ -37,13 +37,13 @@ const TASKS: [(&str, bool); 9] = [
 pub(super) fn of_queues(queues: &[Value]) -> String {
     let row = |queue: &Value| {
         let figures = ["ready", "delayed", "leased", "dead", "dropped", "groups", "waiting"];
-        let figures = figures.map(|name| count(queue[name].as_u64().unwrap_or(0)));
-        let pause = match (queue["paused"] == true, &queue["pause_left_ms"]) {
+        let figures = figures.map(|name| count(of(queue, name).as_u64().unwrap_or(0)));
+        let pause = match (of(queue, "paused") == true, of(queue, "pause_left_ms")) {
             (false, _) => NONE.to_owned(),
             (true, Value::Null) => "until resumed".to_owned(),
             (true, left) => millis(left),
         };
-        [word(queue, "name")].into_iter().chain(figures).chain([millis(&queue["oldest_ready_ms"]), pause]).collect()
+        [word(queue, "name")].into_iter().chain(figures).chain([millis(of(queue, "oldest_ready_ms")), pause]).collect()
     };
     lines(&QUEUES, queues.iter().map(row).collect())
 }
@@ -52,18 +52,17 @@ pub(super) fn of_queues(queues: &[Value]) -> String {
 pub(super) fn of_tasks(tasks: &[Value]) -> String {
     let name = if tasks.first().is_some_and(|task| task.get("id").is_some()) { "id" } else { "key" };
     let row = |task: &Value| {
-        let number = |name: &str| task[name].to_string();
+        let number = |name: &str| of(task, name).to_string();
         let (group, reason, first) = (word(task, "group"), word(task, "reason"), word(task, "first"));
-        let value = format!("{} B: {first}", task["bytes"]);
-        let value = if first.is_empty() { format!("{} B", task["bytes"]) } else { value };
+        let value = format!("{} B: {first}", number("bytes"));
+        let value = if first.is_empty() { format!("{} B", number("bytes")) } else { value };
         let or_none = |text: String| if text.is_empty() { NONE.to_owned() } else { text };
-        let times = [millis(&task["age_ms"]), millis(&task["left_ms"])];
-        let [age, left] = times;
+        let (age, left) = (millis(of(task, "age_ms")), millis(of(task, "left_ms")));
         let before = [word(task, name), word(task, "state"), number("class"), number("tries"), or_none(group)];
         before.into_iter().chain([age, left, value, or_none(reason)]).collect()
     };
-    let mut titles = TASKS;
-    titles[0].0 = name;
+    let [_, titles @ ..] = TASKS;
+    let titles: Vec<_> = [(name, true)].into_iter().chain(titles).collect();
     lines(&titles, tasks.iter().map(row).collect())
 }
 
@@ -73,8 +72,13 @@ fn lines(titles: &[(&'static str, bool)], rows: Vec<Vec<String>>) -> String {
 
 /// The text of a member, on one line. That of bytes is `0x…` already.
 fn word(document: &Value, name: &str) -> String {
-    let text = document[name].as_str().unwrap_or_default();
+    let text = of(document, name).as_str().unwrap_or_default();
     if text.starts_with("0x") { text.to_owned() } else { shown(text.as_bytes()) }
+}
+
+/// A member, or nothing.
+fn of<'d>(document: &'d Value, name: &str) -> &'d Value {
+    document.get(name).unwrap_or(&Value::Null)
 }
 
 /// A time of so many milliseconds.

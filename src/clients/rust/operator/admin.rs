@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use crate::clients::rust::stream::{Authorities, ConnectFault, ServerStream, TlsFault, UnknownHost, or_late};
 use crate::net::http::authorization;
+use crate::services::operator::admin::queues::CHANGE;
 
 /// Bytes of the longest reply that the client reads: STATS of as many tables as a server has at most.
 const REPLY_BYTES_MAX: u64 = 64 << 20;
@@ -101,7 +102,24 @@ impl AdminClient {
     /// # Errors
     /// [`Error`] if the server does not answer, or refuses.
     pub fn get(&self, path: &str) -> Result<String, Error> {
-        let reply = self.exchange(path)?;
+        self.ask("GET", path, "")
+    }
+
+    /// Has the server change something, as `/queues/kick`. Returns the body of its reply.
+    ///
+    /// # Errors
+    /// [`Error`] if the server does not answer, or refuses.
+    pub fn change(&self, path: &str) -> Result<String, Error> {
+        self.ask("POST", path, &format!("Content-Length: 0\r\n{CHANGE}: yes\r\n"))
+    }
+
+    /// Sets how long each wait for the server may take from now on.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    fn ask(&self, method: &str, path: &str, headers: &str) -> Result<String, Error> {
+        let reply = self.exchange(method, path, headers)?;
         if let Some(fault) = TlsFault::of_reply(&reply, &self.address) {
             return Err(Error::Tls(fault));
         }
@@ -118,7 +136,7 @@ impl AdminClient {
         }
     }
 
-    fn exchange(&self, path: &str) -> Result<Vec<u8>, Error> {
+    fn exchange(&self, method: &str, path: &str, headers: &str) -> Result<Vec<u8>, Error> {
         let Self { address, authorities, authorization, .. } = self;
         let no_answer = |source| Error::NoAnswer { address: address.clone(), source: or_late(source, self.timeout) };
         let connected = ServerStream::connect(address, self.connect_timeout, self.timeout, authorities.as_ref());
@@ -127,7 +145,8 @@ impl AdminClient {
             ConnectFault::Address(source) | ConnectFault::NoAnswer(source) => no_answer(source),
             ConnectFault::Tls(fault) => Error::Tls(fault),
         })?;
-        let head = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{authorization}\r\n");
+        let head =
+            format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{headers}{authorization}\r\n");
         let mut reply = Vec::new();
         stream.write_all(head.as_bytes()).map_err(no_answer)?;
         stream.take(REPLY_BYTES_MAX).read_to_end(&mut reply).map_err(no_answer)?;
