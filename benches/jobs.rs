@@ -77,7 +77,7 @@ fn round(spindle: &Side, bare: &Side, clients: usize, seconds: f64) -> [(f64, Hi
         run(&|| spindle.ask(&Request::Add { queue: QUEUE, data: &PAYLOAD }, |reply| matches!(reply, Reply::Added(_))));
     let get = run(&|| {
         spindle.ask(&Request::Get { queue: QUEUE }, |reply| match reply {
-            Reply::Job { id, data } => {
+            Reply::Job { id, data, .. } => {
                 assert_eq!(data, PAYLOAD);
                 ids.lock().unwrap().push(id);
                 true

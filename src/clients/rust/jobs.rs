@@ -6,6 +6,7 @@
 //! lease ends.
 
 use std::io::{self, Read, Write};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -82,6 +83,8 @@ pub struct Job {
     pub id: JobId,
     /// The data of the job.
     pub data: Vec<u8>,
+    /// The leases since it was added or kicked, this one included, if that was asked for.
+    pub tries: Option<u32>,
 }
 
 /// A client of one server.
@@ -181,11 +184,7 @@ impl JobsClient {
     /// # Errors
     /// [`Error`]
     pub fn get(&self, queue: &[u8]) -> Result<Option<Job>, Error> {
-        self.call(&Request::Get { queue }, |reply| match reply {
-            Reply::Job { id, data } => Some(Some(Job { id, data: data.to_vec() })),
-            Reply::Nothing => Some(None),
-            _ => None,
-        })
+        self.call(&Request::Get { queue }, job)
     }
 
     /// Adds a job as [`JobsClient::add`] does, with options: `-`, or `name=value` with commas between, see the protocol. With
@@ -208,11 +207,21 @@ impl JobsClient {
     pub fn wait(&self, queues: &[&[u8]], seconds: u32) -> Result<Option<Job>, Error> {
         let mut patient = self.clone();
         patient.timeout = self.timeout.saturating_add(Duration::from_secs(u64::from(seconds)));
-        patient.call(&Request::Wait { queues: &queues.join(&b","[..]), seconds }, |reply| match reply {
-            Reply::Job { id, data } => Some(Some(Job { id, data: data.to_vec() })),
-            Reply::Nothing => Some(None),
-            _ => None,
-        })
+        let request = Request::Wait { queues: &queues.join(&b","[..]), seconds, with_tries: false };
+        patient.call(&request, job)
+    }
+
+    /// As [`JobsClient::wait`] for a job of one queue, with its tries, for as long as `over` is not readable. When `over` is
+    /// readable, the client drops the connection, and a job that the server sends on it goes back to its queue.
+    ///
+    /// # Errors
+    /// [`Error`]
+    pub fn wait_unless(&self, queue: &[u8], seconds: u32, over: BorrowedFd<'_>) -> Result<Option<Job>, Error> {
+        let mut patient = self.clone();
+        patient.timeout = self.timeout.saturating_add(Duration::from_secs(u64::from(seconds)));
+        let request = Request::Wait { queues: queue, seconds, with_tries: true };
+        let answer = patient.exchange_unless(&patient.encoded(&request)?, Some(over))?;
+        answer.map_or(Ok(None), |answer| self.read(&request, &answer, job))
     }
 
     /// Gives a job back, which has failed for this reason, on one line of up to 256 bytes. It is handed out again after
@@ -268,12 +277,31 @@ impl JobsClient {
 
     /// Sends a request. `read` converts the reply, and returns `None` for a reply to another kind of request.
     fn call<T>(&self, request: &Request<'_>, read: impl FnOnce(Reply<'_>) -> Option<T>) -> Result<T, Error> {
+        let answer = self.exchange(&self.encoded(request)?)?;
+        self.read(request, &answer, read)
+    }
+
+    /// The bytes of a request, behind the line of the user.
+    fn encoded(&self, request: &Request<'_>) -> Result<Vec<u8>, Error> {
         request.check().map_err(Error::Unwritable)?;
         let mut bytes = self.login.clone();
         request.encode(&mut bytes);
-        let answer = self.exchange(&bytes)?;
+        Ok(bytes)
+    }
+
+    /// Reads the answer to a request.
+    fn read<T>(
+        &self,
+        request: &Request<'_>,
+        answer: &[u8],
+        read: impl FnOnce(Reply<'_>) -> Option<T>,
+    ) -> Result<T, Error> {
         let address = || self.address.clone();
-        match Reply::decode(request.verb(), &answer) {
+        let decoded = match request {
+            Request::Wait { with_tries: true, .. } => Reply::decode_with_tries(answer),
+            _ => Reply::decode(request.verb(), answer),
+        };
+        match decoded {
             Ok(Reply::Error) => Err(self.refusal(request)),
             Ok(Reply::Busy) => Err(Error::Busy(address())),
             Ok(reply) => {
@@ -322,17 +350,27 @@ impl JobsClient {
 
     /// Sends these bytes over a connection of their own, and reads the whole reply.
     fn exchange(&self, request: &[u8]) -> Result<Vec<u8>, Error> {
+        Ok(self.exchange_unless(request, None)?.unwrap_or_default())
+    }
+
+    /// As [`JobsClient::exchange`]. None: `over` is readable before the reply.
+    fn exchange_unless(&self, request: &[u8], over: Option<BorrowedFd<'_>>) -> Result<Option<Vec<u8>>, Error> {
         let address = || self.address.clone();
         let mut stream = self.connect()?;
         let answered = || {
-            let mut answer = Vec::new();
             stream.write_all(request)?;
+            if let Some(over) = over
+                && !stream.wait_unless(over, self.timeout)?
+            {
+                return Ok(None);
+            }
+            let mut answer = Vec::new();
             stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
-            Ok(answer)
+            Ok(Some(answer))
         };
         let answer = answered()
             .map_err(|source| Error::NoAnswer { address: address(), source: or_late(source, self.timeout) })?;
-        match TlsFault::of_reply(&answer, &self.address) {
+        match answer.as_ref().and_then(|answer| TlsFault::of_reply(answer, &self.address)) {
             Some(fault) => Err(Error::Tls(fault)),
             None => Ok(answer),
         }
@@ -347,6 +385,14 @@ impl JobsClient {
             ConnectFault::NoAnswer(source) => Error::NoAnswer { address, source },
             ConnectFault::Tls(fault) => Error::Tls(fault),
         })
+    }
+}
+
+fn job(reply: Reply<'_>) -> Option<Option<Job>> {
+    match reply {
+        Reply::Job { id, data, tries } => Some(Some(Job { id, data: data.to_vec(), tries })),
+        Reply::Nothing => Some(None),
+        _ => None,
     }
 }
 

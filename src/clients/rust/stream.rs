@@ -14,11 +14,14 @@ mod own_certificate;
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use own_certificate::OwnCertificateVerifier;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -169,6 +172,40 @@ impl ServerStream {
             }
         }
         Ok(Self::Tls(Box::new(stream)))
+    }
+}
+
+/// Waiting for the first byte of a reply.
+impl ServerStream {
+    /// Waits at most `time` until the server has sent something or closed. False: `over` is readable before.
+    ///
+    /// # Errors
+    /// The error of the system, or that the server was silent.
+    pub(crate) fn wait_unless(&mut self, over: BorrowedFd<'_>, time: Duration) -> io::Result<bool> {
+        loop {
+            let socket = match self {
+                Self::Plain(stream) => stream,
+                Self::Tls(stream) => &stream.sock,
+            };
+            let mut polled = [PollFd::new(socket, PollFlags::IN), PollFd::from_borrowed_fd(over, PollFlags::IN)];
+            let ready = poll(&mut polled, Timespec::try_from(time).ok().as_ref());
+            let [has_come, is_over] = polled.map(|polled| !polled.revents().is_empty());
+            match ready {
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+                Ok(0) => return Err(ErrorKind::TimedOut.into()),
+                Ok(_) if is_over => return Ok(false),
+                Ok(_) if !has_come => continue,
+                Ok(_) => {}
+            }
+            let Self::Tls(stream) = self else { return Ok(true) };
+            // What has come may be for the encryption alone.
+            let read = stream.conn.read_tls(&mut stream.sock)?;
+            let state = stream.conn.process_new_packets().map_err(io::Error::other)?;
+            if read == 0 || state.plaintext_bytes_to_read() > 0 || state.peer_has_closed() {
+                return Ok(true);
+            }
+        }
     }
 }
 

@@ -264,10 +264,10 @@ impl<'h> JobConversation<'h> {
         }
         let verb = request.verb();
         self.times.is_for(&request);
-        if let Request::Wait { queues, seconds } = request {
-            let (names, seconds) = (Box::from(queues), seconds);
+        if let Request::Wait { queues, seconds, with_tries } = request {
+            let names = Box::from(queues);
             drop(std::mem::take(&mut inbox));
-            return self.wait_for_job(names, seconds, user).await;
+            return self.wait_for_job(names, seconds, with_tries, user).await;
         }
         let (queue, request) = match task_request(&request, &self.shared.family, self.shared.settings.lease) {
             Ok(submission) => submission,
@@ -303,7 +303,7 @@ impl<'h> JobConversation<'h> {
             let Outcome::Leased { token, key, payload, .. } = &answer.outcome else {
                 return self.send(&self.written(&reply(Verb::Get, &answer.outcome, &[]))).await;
             };
-            let sent = self.send_job(Verb::Get, &answer, payload, lease).await;
+            let sent = self.send_job(false, &answer, payload, lease).await;
             let has_time = !self.left().is_zero() && !self.shared.over.is_given();
             let asks_again = has_time && matches!(sent, Sent::Late | Sent::Unread);
             if asks_again && sent == Sent::Unread {
@@ -320,14 +320,16 @@ impl<'h> JobConversation<'h> {
         }
     }
 
-    /// Sends a job that was leased, unless its lease may be over.
-    async fn send_job(&self, verb: Verb, answer: &Answer, payload: &Payload, lease: TimeLimit) -> Sent {
+    /// Sends a job that was leased, with its tries or without, unless its lease may be over.
+    async fn send_job(&self, with_tries: bool, answer: &Answer, payload: &Payload, lease: TimeLimit) -> Sent {
         let Answer { outcome, before } = answer;
         let sent = |is_sent: bool, whole: Sent| if is_sent { whole } else { Sent::Not };
         match self.read(payload, before.as_ref()).await {
             Ok(Some(_)) if lease.is_over(self.shared.clock.now()) => Sent::Late,
             Ok(Some((value, _permit))) => {
-                sent(self.send(&self.written(&reply(verb, outcome, &value))).await, Sent::Whole)
+                let reply = reply(Verb::Wait, outcome, &value);
+                let reply = if with_tries { reply } else { reply.without_tries() };
+                sent(self.send(&self.written(&reply)).await, Sent::Whole)
             }
             Ok(None) => Sent::Not,
             Err(error) if error.loses_one_value() || error.may_pass() => Sent::Unread,

@@ -25,7 +25,7 @@ pub fn task_request(
             let terms = Some(Box::new(read_options(options).ok_or(Reply::Error)?));
             (queue, tasks::Request::Push { value: Value::from(data), terms })
         }
-        Request::Wait { queues, seconds } => {
+        Request::Wait { queues, seconds, .. } => {
             (request.queue(), wait_request(queues_of(queues, family), lease, u64::from(seconds) * 1_000))
         }
         Request::Nack { queue, id, delay, reason } => {
@@ -51,10 +51,12 @@ pub fn reply<'o>(verb: Verb, outcome: &Outcome, value: &'o [u8]) -> Reply<'o> {
             _ => Reply::Error,
         },
         Verb::Get | Verb::Wait => match outcome {
-            Outcome::Leased { key, .. } => Reply::Job { id: id(key), data: value },
-            Outcome::LeasedMany(granted) => {
-                granted.first().map_or(Reply::Nothing, |lease| Reply::Job { id: id(&lease.key), data: value })
-            }
+            Outcome::Leased { key, .. } => Reply::Job { id: id(key), data: value, tries: None },
+            Outcome::LeasedMany(granted) => granted.first().map_or(Reply::Nothing, |lease| Reply::Job {
+                id: id(&lease.key),
+                data: value,
+                tries: Some(lease.lent),
+            }),
             _ => Reply::Nothing,
         },
         Verb::Ack | Verb::Nack | Verb::Touch => Reply::Done(!outcome.is_refused()),
@@ -120,7 +122,7 @@ mod tests {
                 },
             ),
             (
-                Request::Wait { queues: b"q,r,q", seconds: 7 },
+                Request::Wait { queues: b"q,r,q", seconds: 7, with_tries: true },
                 tasks::Request::LeaseMany {
                     queues: vec![family.queue(QUEUE), family.queue(b"r")],
                     count: 1,
@@ -165,7 +167,7 @@ mod tests {
         let leased = Outcome::Leased { token: 8, key: key(), lent: 1, payload };
         assert_eq!(
             reply(Verb::Wait, &Outcome::LeasedMany(vec![granted]), b"d"),
-            Reply::Job { id: JobId(7), data: b"d" }
+            Reply::Job { id: JobId(7), data: b"d", tries: Some(1) }
         );
         assert_eq!(reply(Verb::Wait, &Outcome::Refused, b""), Reply::Nothing);
         assert_eq!(reply(Verb::AddX, &Outcome::Kept(key()), b""), Reply::Added(JobId(7)));
@@ -173,7 +175,7 @@ mod tests {
             assert_eq!(reply(verb, &Outcome::Done, b""), Reply::Done(true));
             assert_eq!(reply(verb, &Outcome::Refused, b""), Reply::Done(false));
         }
-        assert_eq!(reply(Verb::Get, &leased, b"d"), Reply::Job { id: JobId(7), data: b"d" });
+        assert_eq!(reply(Verb::Get, &leased, b"d"), Reply::Job { id: JobId(7), data: b"d", tries: None });
         assert_eq!(reply(Verb::Add, &Outcome::Added(7), b""), Reply::Added(JobId(7)));
         assert_eq!(reply(Verb::Get, &Outcome::Refused, b""), Reply::Nothing);
         assert_eq!(reply(Verb::Ack, &Outcome::Done, b""), Reply::Done(true));

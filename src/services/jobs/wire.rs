@@ -8,7 +8,7 @@
 //! ACK <queue> <id>                 OK, NO       (or YES, NO)
 //! IN <queue> <id>                  YES, NO
 //! ADDX <queue> <options> <length> <data>   as ADD
-//! WAIT <queue>[,…] <seconds>       as GET
+//! WAIT <queue>[,…] <seconds> [tries]   as GET, or <id> <length> <tries> <data>
 //! NACK <queue> <id> [delay] [reason]   as ACK
 //! TOUCH <queue> <id> <seconds>     as ACK
 //! SAVE                             ERROR        (or OK)

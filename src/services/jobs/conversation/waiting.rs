@@ -31,7 +31,13 @@ const BEHIND_MAX: usize = 4 << 10;
 
 impl JobConversation<'_> {
     /// Answers a WAIT. A job whose data cannot be read gives way to the next one. False: the reply could not be sent.
-    pub(super) async fn wait_for_job(&self, names: Box<[u8]>, seconds: u32, user: Option<&Identity>) -> bool {
+    pub(super) async fn wait_for_job(
+        &self,
+        names: Box<[u8]>,
+        seconds: u32,
+        with_tries: bool,
+        user: Option<&Identity>,
+    ) -> bool {
         let length = Duration::from_secs(u64::from(seconds));
         let end = self.shared.clock.now().after(length);
         let places = u32::try_from(queues_of(&names, &self.shared.family).len()).unwrap_or(u32::MAX);
@@ -57,7 +63,7 @@ impl JobConversation<'_> {
                 self.shared.responder.take_back(queue, *token, key.clone());
                 return self.send(&self.written(&Reply::Error)).await;
             }
-            let sent = self.send_job(Verb::Wait, &answer, payload, limit).await;
+            let sent = self.send_job(with_tries, &answer, payload, limit).await;
             if sent == Sent::Whole && (!has_closed.get() || self.has_arrived().await) {
                 return true;
             }

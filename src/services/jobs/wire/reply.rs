@@ -3,6 +3,7 @@
 
 use thiserror::Error;
 
+use super::options::whole;
 use super::request::{JobId, Verb};
 
 const NONE: &[u8] = b"NONE";
@@ -32,6 +33,8 @@ pub enum Reply<'b> {
         id: JobId,
         /// The data of the job.
         data: &'b [u8],
+        /// The leases since it was added or kicked, this one included, if the request asks for them.
+        tries: Option<u32>,
     },
     /// There is no job to hand out.
     Nothing,
@@ -59,6 +62,12 @@ pub enum Malformed {
 }
 
 impl<'b> Reply<'b> {
+    /// The same without the tries of a job.
+    #[must_use]
+    pub fn without_tries(self) -> Self {
+        if let Self::Job { id, data, .. } = self { Self::Job { id, data, tries: None } } else { self }
+    }
+
     /// Appends the encoded reply.
     pub fn encode(&self, words: AckWording, out: &mut Vec<u8>) {
         self.encode_head(words, out);
@@ -71,7 +80,10 @@ impl<'b> Reply<'b> {
     pub fn encode_head(&self, words: AckWording, out: &mut Vec<u8>) {
         match self {
             Self::Added(id) => out.extend(id.to_string().as_bytes()),
-            Self::Job { id, data } => out.extend(format!("{id} {} ", data.len()).as_bytes()),
+            Self::Job { id, data, tries } => {
+                let tries = tries.map_or(String::new(), |tries| format!("{tries} "));
+                out.extend(format!("{id} {} {tries}", data.len()).as_bytes());
+            }
             Self::Nothing => out.extend(NONE),
             Self::Done(true) if words == AckWording::OkNo => out.extend(OK),
             Self::Done(true) | Self::In(true) => out.extend(YES),
@@ -88,13 +100,25 @@ impl<'b> Reply<'b> {
     /// # Errors
     /// [`Malformed`] if the bytes are no such reply.
     pub fn decode(verb: Verb, bytes: &'b [u8]) -> Result<Self, Malformed> {
+        Self::decode_with(verb, false, bytes)
+    }
+
+    /// Decodes the whole reply to a WAIT that asks for the tries of its job.
+    ///
+    /// # Errors
+    /// [`Malformed`] if the bytes are no such reply.
+    pub fn decode_with_tries(bytes: &'b [u8]) -> Result<Self, Malformed> {
+        Self::decode_with(Verb::Wait, true, bytes)
+    }
+
+    fn decode_with(verb: Verb, with_tries: bool, bytes: &'b [u8]) -> Result<Self, Malformed> {
         let reply = match (verb, bytes) {
             (_, b"ERROR") => Some(Self::Error),
             (_, b"BUSY") => Some(Self::Busy),
             (_, b"") => return Err(Malformed::Cut),
             (Verb::Add | Verb::AddX, id) => JobId::read(id).map(Self::Added),
             (Verb::Get | Verb::Wait, b"NONE") => Some(Self::Nothing),
-            (Verb::Get | Verb::Wait, job) => return Self::decode_job(job),
+            (Verb::Get | Verb::Wait, job) => return Self::decode_job(job, with_tries),
             (Verb::Ack | Verb::Nack | Verb::Touch, b"OK" | b"YES") => Some(Self::Done(true)),
             (Verb::Ack | Verb::Nack | Verb::Touch, b"NO") => Some(Self::Done(false)),
             (Verb::In, b"YES") => Some(Self::In(true)),
@@ -104,15 +128,17 @@ impl<'b> Reply<'b> {
         reply.ok_or(Malformed::Words)
     }
 
-    fn decode_job(bytes: &'b [u8]) -> Result<Self, Malformed> {
-        let mut fields = bytes.splitn(3, |byte| *byte == b' ');
+    fn decode_job(bytes: &'b [u8], with_tries: bool) -> Result<Self, Malformed> {
+        let mut fields = bytes.splitn(if with_tries { 4 } else { 3 }, |byte| *byte == b' ');
         let id = fields.next().and_then(JobId::read).ok_or(Malformed::Words)?;
         let length = fields.next().ok_or(Malformed::Cut)?;
         let length: usize =
             std::str::from_utf8(length).ok().and_then(|text| text.parse().ok()).ok_or(Malformed::Words)?;
+        let tries = if with_tries { Some(fields.next().ok_or(Malformed::Cut)?) } else { None };
+        let tries = tries.map(|tries| whole(tries).ok_or(Malformed::Words)).transpose()?;
         let data = fields.next().ok_or(Malformed::Cut)?;
         match data.len() {
-            whole if whole == length => Ok(Self::Job { id, data }),
+            whole if whole == length => Ok(Self::Job { id, data, tries }),
             short if short < length => Err(Malformed::Cut),
             _ => Err(Malformed::Words),
         }

@@ -20,6 +20,8 @@ const WAIT_QUEUES_MAX: usize = 1_024;
 const WAIT_BYTES_MAX: usize = 16 << 10;
 /// The options of a job without any.
 const NO_OPTIONS: &[u8] = b"-";
+/// The word of a WAIT whose answer has the tries of the job.
+const TRIES: &[u8] = b"tries";
 /// The delay of a NACK that leaves it to the backoff.
 const NO_DELAY: &[u8] = b"-";
 
@@ -130,6 +132,8 @@ pub enum Request<'b> {
         queues: &'b [u8],
         /// The longest time to wait. 0: not at all.
         seconds: u32,
+        /// Whether the answer has the tries of the job.
+        with_tries: bool,
     },
     /// Gives a job back, which has failed.
     Nack {
@@ -314,7 +318,8 @@ fn long_line(verb: Verb, bytes: &[u8], over: bool) -> Decoded<'_> {
     let mut fields = text.strip_suffix(b"\r").unwrap_or(text).splitn(5, |byte| *byte == b' ').skip(1);
     let (first, second, third, rest) = (fields.next(), fields.next(), fields.next(), fields.next());
     let decoded = match (verb, first, second, third, rest) {
-        (Verb::Wait, Some(queues), Some(seconds), None, None) => wait(queues, seconds),
+        (Verb::Wait, Some(queues), Some(seconds), None, None) => wait(queues, seconds, false),
+        (Verb::Wait, Some(queues), Some(seconds), Some(TRIES), None) => wait(queues, seconds, true),
         (Verb::Nack, Some(queue), Some(id), delay, reason) => nack(queue, id, delay, reason.unwrap_or_default()),
         (Verb::Touch, Some(queue), Some(id), Some(seconds), None) => touch(queue, id, seconds),
         _ => Err(Fault::Fields),
@@ -322,11 +327,11 @@ fn long_line(verb: Verb, bytes: &[u8], over: bool) -> Decoded<'_> {
     decoded.map_or_else(Decoded::Wrong, Decoded::Whole)
 }
 
-fn wait<'b>(queues: &'b [u8], seconds: &[u8]) -> Result<Request<'b>, Fault> {
+fn wait<'b>(queues: &'b [u8], seconds: &[u8], with_tries: bool) -> Result<Request<'b>, Fault> {
     let names = queues.split(|byte| *byte == b',');
     let are_queues = names.clone().count() <= WAIT_QUEUES_MAX && names.clone().all(is_queue);
     are_queues.then_some(()).ok_or(Fault::Queue)?;
-    Ok(Request::Wait { queues, seconds: number(seconds)? })
+    Ok(Request::Wait { queues, seconds: number(seconds)?, with_tries })
 }
 
 fn nack<'b>(queue: &'b [u8], id: &'b [u8], delay: Option<&[u8]>, reason: &'b [u8]) -> Result<Request<'b>, Fault> {
@@ -423,7 +428,10 @@ impl<'b> Request<'b> {
                 out.extend([queue, b" ", options, format!(" {} ", data.len()).as_bytes(), data].concat());
                 return;
             }
-            Self::Wait { queues, seconds } => out.extend([queues, format!(" {seconds}").as_bytes()].concat()),
+            Self::Wait { queues, seconds, with_tries } => {
+                let tries = if with_tries { [b" ", TRIES].concat() } else { Vec::new() };
+                out.extend([queues, format!(" {seconds}").as_bytes(), &tries].concat());
+            }
             Self::Nack { queue, id, delay, reason } => {
                 let delay = delay.map_or_else(|| NO_DELAY.to_vec(), |delay| delay.to_string().into_bytes());
                 let space = if reason.is_empty() { &b""[..] } else { b" " };

@@ -23,8 +23,9 @@ fn requests() -> Vec<(&'static [u8], Request<'static>)> {
         (b"IN q 00000000000000000007", Request::In { queue: b"q", id: ID }),
         (b"ADDX q - 3 abc", Request::AddX { queue: b"q", options: b"-", data: b"abc" }),
         (b"ADDX q delay=5s,key=a=b 0 ", Request::AddX { queue: b"q", options: b"delay=5s,key=a=b", data: b"" }),
-        (b"WAIT q 60", Request::Wait { queues: b"q", seconds: 60 }),
-        (b"WAIT q,r,ADD 0", Request::Wait { queues: b"q,r,ADD", seconds: 0 }),
+        (b"WAIT q 60", Request::Wait { queues: b"q", seconds: 60, with_tries: false }),
+        (b"WAIT q 60 tries", Request::Wait { queues: b"q", seconds: 60, with_tries: true }),
+        (b"WAIT q,r,ADD 0", Request::Wait { queues: b"q,r,ADD", seconds: 0, with_tries: false }),
         (b"NACK q x", Request::Nack { queue: b"q", id: b"x", delay: None, reason: b"" }),
         (b"NACK q x 500", Request::Nack { queue: b"q", id: b"x", delay: Some(500), reason: b"" }),
         (b"NACK q x - no such  host ", Request::Nack { queue: b"q", id: b"x", delay: None, reason: b"no such  host " }),
@@ -169,8 +170,8 @@ fn what_can_be_no_request_is_refused_at_once() {
 
 #[test]
 fn replies_are_written_as_specified_and_read_again() {
-    let job = Reply::Job { id: JobId(7), data: b"a b\n" };
-    let empty = Reply::Job { id: JobId(u64::MAX), data: b"" };
+    let job = Reply::Job { id: JobId(7), data: b"a b\n", tries: None };
+    let empty = Reply::Job { id: JobId(u64::MAX), data: b"", tries: None };
     let rows: Vec<(Verb, Reply<'_>, &[u8])> = vec![
         (Verb::Add, Reply::Added(JobId(7)), ID),
         (Verb::Get, job, b"00000000000000000007 4 a b\n"),
@@ -198,6 +199,16 @@ fn replies_are_written_as_specified_and_read_again() {
     let mut bytes = Vec::new();
     Reply::Done(true).encode(AckWording::YesNo, &mut bytes);
     assert_eq!((&*bytes, Reply::decode(Verb::Ack, &bytes)), (&b"YES"[..], Ok(Reply::Done(true))));
+    let tried = Reply::Job { id: JobId(7), data: b"a b\n", tries: Some(3) };
+    bytes.clear();
+    tried.encode(AckWording::OkNo, &mut bytes);
+    assert_eq!((&*bytes, Reply::decode_with_tries(&bytes)), (&b"00000000000000000007 4 3 a b\n"[..], Ok(tried)));
+    assert_eq!(Reply::decode_with_tries(b"NONE"), Ok(Reply::Nothing));
+    assert_eq!(tried.without_tries(), job);
+    for wrong in [&b"00000000000000000007 1 x a"[..], b"00000000000000000007 1 3 ab"] {
+        assert_eq!(Reply::decode_with_tries(wrong), Err(Malformed::Words));
+    }
+    assert_eq!(Reply::decode_with_tries(b"00000000000000000007 4 3"), Err(Malformed::Cut));
 }
 
 #[test]
@@ -227,8 +238,11 @@ fn a_request_that_cannot_be_written_is_found_out_before() {
     assert_eq!(Request::Add { queue: b"q", data: &vec![0; JOB_DATA_BYTES_MAX + 1] }.check(), Err(Fault::Length));
     assert_eq!(Request::In { queue: b"q", id: b"1" }.check(), Ok(()));
     assert_eq!(Request::AddX { queue: b"q", options: b"x", data: b"" }.check(), Err(Fault::Options));
-    assert_eq!(Request::Wait { queues: b"q,a b", seconds: 1 }.check(), Err(Fault::Queue));
-    assert_eq!(Request::Wait { queues: "q,".repeat(1_025).as_bytes(), seconds: 1 }.check(), Err(Fault::Queue));
+    assert_eq!(Request::Wait { queues: b"q,a b", seconds: 1, with_tries: false }.check(), Err(Fault::Queue));
+    assert_eq!(
+        Request::Wait { queues: "q,".repeat(1_025).as_bytes(), seconds: 1, with_tries: false }.check(),
+        Err(Fault::Queue)
+    );
     assert_eq!(Request::Nack { queue: b"q", id: b"1", delay: None, reason: b"a\nb" }.check(), Err(Fault::Fields));
     assert_eq!(Request::Nack { queue: b"q", id: b"1", delay: None, reason: &[b'r'; 257] }.check(), Err(Fault::Fields));
 }
@@ -275,7 +289,9 @@ fn read_plainly(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
         [b"SAVE"] => true,
         [b"GET", queue] => is_queue(queue),
         [b"ACK" | b"IN", queue, id] => is_queue(queue) && (id.len() > 255 || is_queue(id)),
-        [b"WAIT", queues, seconds] => queues.split(|byte| *byte == b',').all(is_queue) && is_time(seconds),
+        [b"WAIT", queues, seconds] | [b"WAIT", queues, seconds, b"tries"] => {
+            queues.split(|byte| *byte == b',').all(is_queue) && is_time(seconds)
+        }
         [b"TOUCH", queue, id, seconds] => is_queue(queue) && (id.len() > 255 || is_queue(id)) && is_time(seconds),
         _ => false,
     };
@@ -319,9 +335,9 @@ fn compare(bytes: &[u8]) {
 
 #[test]
 fn whatever_comes_is_read_as_the_specification_says() {
-    let words: [&[u8]; 22] = [
+    let words: [&[u8]; 23] = [
         b"ADD", b"GET", b"ACK", b"IN", b" ", b" ", b" ", b"q", b"3", b"0", b"abc", b"\n", b"\r", b"\r\n", b"1000001",
-        ID, b"X", b"WAIT ", b"NACK ", b"TOUCH ", b",", b"-",
+        ID, b"X", b"WAIT ", b"NACK ", b"TOUCH ", b",", b"-", b" tries",
     ];
     bolero::check!().with_iterations(50_000).for_each(|bytes: &[u8]| {
         compare(bytes);
