@@ -3,28 +3,18 @@
 //!
 //! ```text
 //! sh -c 'CMD "$@"' sh ID ─► first line; the rest is discarded ─► exit 0 ─► value checked
-//!                        └─► too slow, or the event's lease is lost ─► killed with all processes of its group
+//!                        └─► too slow, or the event's lease is lost ─► killed (`running`)
 //! ```
 //! This module does not store the value; see `queue.rs` and `database.rs`.
 
-use std::io::{self, Read};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdout, ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
-
-use crate::clock::Clock;
+use super::running::{CommandEnd, CommandStart, KeptLine, OutputLine, RunningCommand};
 use crate::limits::EVENT_VALUE_CHARS_MAX;
 use crate::services::events::wire::is_value;
-use crate::threads;
 
 /// Bytes of the line that are kept: two more than the longest value has in UTF-8, so that a longer line is refused.
 const LINE_BYTES_MAX: usize = 4 * EVENT_VALUE_CHARS_MAX + 2;
-/// Reads of the command's output before its time is checked: a command that writes without end cannot outrun the check.
-const READS_MAX: usize = 16;
 
 /// The command that is run for each event.
 #[derive(Clone, Debug)]
@@ -39,17 +29,27 @@ impl EventCommand {
     /// Returns the value of an event, or why there is none. Calls `beat` every `interval`, which returns whether to go
     /// on.
     pub(super) fn run(&self, id: u64, interval: Duration, beat: impl FnMut() -> bool) -> Result<String, String> {
-        let mut running =
-            RunningCommand::start(&self.text, id).map_err(|error| format!("the command cannot be run: {error}"))?;
-        let ended = running.watch(self.limit, interval, beat);
-        let status = match ended {
-            Ok(status) => status?,
-            Err(error) => return Err(format!("the command cannot be watched: {error}")),
+        let start = CommandStart {
+            text: format!("{} \"$@\"", self.text),
+            arguments: vec![id.to_string()],
+            variables: Vec::new(),
+            input: &[],
+            line: KeptLine::first(LINE_BYTES_MAX),
         };
-        if !status.success() {
-            return Err(format!("the command has ended with {status}"));
+        let mut running =
+            RunningCommand::start(start).map_err(|error| format!("the command cannot be run: {error}"))?;
+        match running.watch(Some(self.limit), interval, beat) {
+            Ok(CommandEnd::Status(status)) if status.success() => {}
+            Ok(CommandEnd::Status(status)) => return Err(format!("the command has ended with {status}")),
+            Ok(CommandEnd::TooLong) => {
+                return Err(format!("the command has taken longer than {} s", self.limit.as_secs_f64()));
+            }
+            Ok(CommandEnd::Lost) => return Err("the event is another's meanwhile".to_owned()),
+            Err(error) => return Err(format!("the command cannot be watched: {error}")),
         }
-        value_of(&running.line)
+        match running.into_line() {
+            KeptLine::First(line) | KeptLine::Last { begun: line, .. } => value_of(&line),
+        }
     }
 }
 
@@ -64,109 +64,6 @@ fn value_of(line: &OutputLine) -> Result<String, String> {
             Err(format!("its value is longer than {EVENT_VALUE_CHARS_MAX} characters, or is not UTF-8"))
         }
         Err(_) => Err("its value is not UTF-8".to_owned()),
-    }
-}
-
-/// The first line of the output, up to [`LINE_BYTES_MAX`] bytes.
-#[derive(Debug, Default)]
-struct OutputLine {
-    bytes: Vec<u8>,
-    ended: bool,
-}
-
-impl OutputLine {
-    fn take(&mut self, printed: &[u8]) {
-        if self.ended {
-            return;
-        }
-        let mut parts = printed.splitn(2, |byte| *byte == b'\n');
-        let room = LINE_BYTES_MAX - self.bytes.len();
-        let part = parts.next().unwrap_or_default();
-        self.bytes.extend(part.iter().take(room));
-        self.ended = parts.next().is_some();
-    }
-}
-
-/// A running command. Dropping it kills its process group.
-struct RunningCommand {
-    child: Child,
-    /// `None` after the command has closed it.
-    output: Option<ChildStdout>,
-    line: OutputLine,
-}
-
-impl RunningCommand {
-    fn start(text: &str, id: u64) -> io::Result<Self> {
-        let mut command = std::process::Command::new("sh");
-        command.args(["-c", &format!("{text} \"$@\""), "sh", &id.to_string()]);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
-        let mut child = threads::with_all_signals(&mut command).spawn()?;
-        let output = child.stdout.take();
-        if let Some(output) = &output {
-            fcntl_setfl(output, fcntl_getfl(output)? | OFlags::NONBLOCK)?;
-        }
-        Ok(Self { child, output, line: OutputLine::default() })
-    }
-
-    /// Reads the output until the command ends. The inner error says why it must be killed.
-    fn watch(
-        &mut self,
-        limit: Duration,
-        interval: Duration,
-        mut beat: impl FnMut() -> bool,
-    ) -> io::Result<Result<ExitStatus, String>> {
-        let (clock, process) = (Clock::start(), pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty())?);
-        let mut next_beat = interval;
-        loop {
-            let passed = Duration::from_nanos(clock.now().nanos());
-            if passed >= limit {
-                return Ok(Err(format!("the command has taken longer than {} s", limit.as_secs_f64())));
-            }
-            if passed >= next_beat {
-                if !beat() {
-                    return Ok(Err("the event is another's meanwhile".to_owned()));
-                }
-                next_beat = passed + interval;
-            }
-            let sleep = Timespec::try_from(limit.min(next_beat) - passed).map_err(io::Error::other)?;
-            let mut polled = vec![PollFd::new(&process, PollFlags::IN)];
-            polled.extend(self.output.as_ref().map(|output| PollFd::new(output, PollFlags::IN)));
-            match poll(&mut polled, Some(&sleep)) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-            let ended = polled.first().is_some_and(|process| !process.revents().is_empty());
-            drop(polled);
-            self.read()?;
-            if ended {
-                return self.child.wait().map(Ok);
-            }
-        }
-    }
-
-    /// Reads the available output. If the command prints faster than this reads, it returns after [`READS_MAX`] reads,
-    /// so that the time is checked meanwhile.
-    fn read(&mut self) -> io::Result<()> {
-        let mut bytes = [0; 4_096];
-        for _ in 0..READS_MAX {
-            let Some(output) = &mut self.output else { break };
-            match output.read(&mut bytes) {
-                Ok(0) => self.output = None,
-                Ok(length) => self.line.take(bytes.get(..length).unwrap_or_default()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Drop for RunningCommand {
-    fn drop(&mut self) {
-        // An error means that no process of the group is left.
-        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
-        let _ = self.child.wait();
     }
 }
 

@@ -14,7 +14,7 @@ pub(super) fn work(shared: &WorkerShared, mut claims: Claims) {
     let mut notice = SourceNotice::default();
     // The next search begins behind this event. 0: from the front.
     let mut after = 0;
-    while !shared.stopper.is_stopping() {
+    while !shared.control.stopper.is_stopping() {
         match claims.claim(shared.config.claim, after) {
             Ok(ids) if ids.is_empty() => {
                 notice.back();
@@ -42,7 +42,7 @@ pub(super) fn work(shared: &WorkerShared, mut claims: Claims) {
 fn values(shared: &WorkerShared, ids: &[u64], after: &mut u64) -> Vec<(u64, String)> {
     let mut values = Vec::with_capacity(ids.len());
     for &id in ids {
-        if shared.config.command.is_some() && shared.stopper.is_stopping() {
+        if shared.config.command.is_some() && shared.control.stopper.is_stopping() {
             break;
         }
         match shared.value(id, || true) {
