@@ -259,5 +259,7 @@ mod users_guessing;
 mod users_tcp;
 /// Clients that wait for room in the tables, and others that need not wait.
 mod waiting;
+/// Commands that do the work of queues: they fail, hang, print megabytes, fork, and lose their leases.
+mod work;
 /// Our ZMTP and libzmq's understand each other.
 mod zmtp;

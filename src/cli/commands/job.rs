@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::queues::jobs::JobOperatorServer;
 use super::queues::{QueueArguments, QueueWord};
+use super::work::WorkFlags;
 use crate::cli::flags::endpoint::TimeoutFlag;
 use crate::cli::flags::login::LoginFlags;
 use crate::cli::flags::operand::{Operand, TableOperand, operand, table};
@@ -19,6 +20,7 @@ use crate::cli::{CommandError, JOBS_ADDRESS};
 use crate::clients::rust::jobs::{Error, JobsClient};
 use crate::limits::JOB_DATA_BYTES_MAX;
 use crate::services::jobs::wire::{Fault, JobId};
+use crate::worker::{WorkSource, WorkerError};
 
 /// A command about jobs.
 #[derive(Debug, Subcommand)]
@@ -39,6 +41,8 @@ pub(crate) enum JobCommand {
     In(JobArguments),
     /// Print all that is known of a queue
     Stats(QueueArguments<JobOperatorServer>),
+    /// Run a command for each job of a queue, until a signal; any number of workers may run
+    Work(JobWork),
     #[command(flatten)]
     Queues(QueueWord<JobOperatorServer>),
 }
@@ -107,6 +111,17 @@ pub(crate) struct JobTouch {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct JobWork {
+    /// Name of the queue: text, or 0x… for bytes with --hex
+    #[arg(value_parser = operand())]
+    queue: Operand,
+    #[command(flatten)]
+    flags: WorkFlags,
+    #[command(flatten)]
+    of: JobServer,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct JobAdd {
     /// Name of the queue: text, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
@@ -168,6 +183,14 @@ pub(crate) fn run(command: JobCommand, out: &mut impl Write) -> Result<(), Comma
             if touched { of.format.done(out) } else { Err(CommandError::NotFound(NOT_HANDED_OUT.to_owned())) }
         }
         JobCommand::Stats(queue) => queue.stats(out),
+        JobCommand::Work(JobWork { queue, flags, of }) => {
+            let (client, queue) = (of.client()?, of.queue(queue)?);
+            let failure = |error| match error {
+                WorkerError::Jobs(error) => failure(error),
+                error => CommandError::Failed(error.to_string()),
+            };
+            flags.run(WorkSource::Jobs { client, queue }, of.format, failure, out)
+        }
         JobCommand::Queues(word) => word.run(out),
     }
 }

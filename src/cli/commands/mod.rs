@@ -26,4 +26,5 @@ pub(super) mod slow;
 pub(super) mod task;
 pub(super) mod user;
 pub(super) mod watch;
+mod work;
 pub(super) mod worker;

@@ -11,6 +11,7 @@ use serde_json::json;
 use super::client::read_both;
 use super::queues::tasks::TaskQueues;
 use super::queues::{self, QueueOperator, QueueServer, QueueWord};
+use super::work::WorkFlags;
 use crate::cli::flags::curve::ZeromqLogin;
 use crate::cli::flags::endpoint::{connection, seconds, timeouts};
 use crate::cli::flags::number::{lend_key, millis};
@@ -50,6 +51,8 @@ pub(crate) enum TaskCommand {
     Flush(TaskServer),
     /// Remove a task in any state
     Remove(TaskArguments),
+    /// Run a command for each task, until a signal; any number of workers may run
+    Work(TaskWork),
     #[command(flatten)]
     Queues(QueueWord<TaskServer>),
 }
@@ -68,6 +71,18 @@ pub(crate) struct TaskServer {
     login: ZeromqLogin,
     #[command(flatten)]
     format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TaskWork {
+    /// Queue of the tasks, where the flag may be there many times: the first that has a task [default: that of requests
+    /// without a name]
+    #[arg(long, value_name = "NAME", value_parser = queue())]
+    queue: Vec<QueueOperand>,
+    #[command(flatten)]
+    flags: WorkFlags,
+    #[command(flatten)]
+    of: TaskServer,
 }
 
 /// A queue of the server.
@@ -287,6 +302,7 @@ pub(crate) fn run(command: TaskCommand, out: &mut impl Write) -> Result<(), Comm
         }
         TaskCommand::Stats(TaskStats { queue: Some(queue), of }) => queues::stats(&of, &queue, out),
         TaskCommand::Stats(TaskStats { queue: None, of }) => stats(&of, out),
+        TaskCommand::Work(work) => words::work(work, out),
         TaskCommand::Queues(word) => word.run(out),
         TaskCommand::Lookup(TaskLookup { task: TaskArguments { key, of }, raw }) => {
             let key = key.read(of.format().hex, io::stdin())?;

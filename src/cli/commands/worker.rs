@@ -16,7 +16,7 @@ use crate::clients::rust::tasks::{Disconnected, Error as ClientError};
 use crate::limits::{CLAIM_MAX, STORE_ANSWER_MAX};
 use crate::server::{Signals, raise_descriptor_limit};
 use crate::services::events::mysql::DatabaseAddress;
-use crate::worker::{self, EventCommand, WorkerConfig, WorkerError, WorkerSource, WorkerTotals};
+use crate::worker::{self, EventCommand, RunningWorker, WorkerConfig, WorkerError, WorkerSource, WorkerTotals};
 
 /// Most slots: more than any host has use for.
 const SLOTS_MAX: u64 = 1_024;
@@ -107,12 +107,35 @@ pub(crate) fn run(arguments: WorkerArguments, out: &mut impl Write) -> Result<()
         arguments.login.log_in()?;
     }
     let config = arguments.try_into()?;
+    let WorkerTotals { stored, given_back, lost, retries } =
+        until_signal(out, || worker::start(config).map_err(failure))?;
+    writeln!(out, "stored {stored}, given back {given_back}, lost {lost}, transactions tried again {retries}")?;
+    Ok(())
+}
+
+/// Starts a worker, prints "ready", and stops the worker at a signal. Returns its totals.
+///
+/// # Errors
+/// [`CommandError`] if the worker cannot start, or standard output takes no more lines.
+pub(super) fn until_signal(
+    out: &mut impl Write,
+    start: impl FnOnce() -> Result<RunningWorker, CommandError>,
+) -> Result<WorkerTotals, CommandError> {
     log::begin(LogFlags::TEXT, false)?;
     let signals = Signals::new(|| tracing::info!("SIGHUP: there is nothing to be read again"), || {})
         .map_err(|error| CommandError::Failed(format!("signals cannot be waited for: {error}")))?;
     raise_descriptor_limit();
     signals.serving()();
-    let running = worker::start(config).map_err(|error| match error {
+    let running = start()?;
+    writeln!(out, "ready")?;
+    out.flush()?;
+    signals.wait();
+    Ok(running.stop())
+}
+
+/// The error of the command for a worker that does not start.
+fn failure(error: WorkerError) -> CommandError {
+    match error {
         WorkerError::Server(ClientError::Disconnected(Disconnected::Endpoint { .. })) => {
             CommandError::Usage(error.to_string())
         }
@@ -120,11 +143,5 @@ pub(crate) fn run(arguments: WorkerArguments, out: &mut impl Write) -> Result<()
             CommandError::Denied(error.to_string())
         }
         _ => CommandError::Failed(error.to_string()),
-    })?;
-    writeln!(out, "ready")?;
-    out.flush()?;
-    signals.wait();
-    let WorkerTotals { stored, given_back, lost, retries } = running.stop();
-    writeln!(out, "stored {stored}, given back {given_back}, lost {lost}, transactions tried again {retries}")?;
-    Ok(())
+    }
 }

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::{TaskAdd, TaskLend, TaskNack, no_lease};
+use super::{TaskAdd, TaskLend, TaskNack, TaskWork, no_lease};
 use crate::cli::CommandError;
 use crate::cli::commands::client::read_both;
 use crate::cli::flags::terms::QueueOperand;
@@ -14,6 +14,7 @@ use crate::cli::show::Format;
 use crate::clients::rust::tasks::LentOf;
 use crate::security::DEFAULT_QUEUE;
 use crate::services::tasks::wire::{AddMode, ItemResult, LIST_MAX, LeaseEnd, LendMode, NamedLease, QueueRequest};
+use crate::worker::{WorkSource, WorkerError};
 
 const SAME_KEY: &str = "there is a task of this key: see `spindle task lookup`, or change it with `update`";
 const NO_ROOM: &str = "the server has no room for it: its disk or its --max-tasks is full";
@@ -100,6 +101,18 @@ pub(super) fn lend(lend: &TaskLend, out: &mut impl Write) -> Result<(), CommandE
         format.print_value(out, *raw, &head, &task.value, json)?;
     }
     Ok(())
+}
+
+/// Runs a command for each task.
+pub(super) fn work(TaskWork { queue, flags, of }: TaskWork, out: &mut impl Write) -> Result<(), CommandError> {
+    let queues = names(&queue, of.format)?;
+    of.login.log_in()?;
+    let of_client = of.failure();
+    let failure = |error| match error {
+        WorkerError::Server(error) => of_client(error),
+        error => CommandError::Failed(error.to_string()),
+    };
+    flags.run(WorkSource::Tasks { endpoint: of.connect, queues }, of.format, failure, out)
 }
 
 /// Gives a task back that has failed, or was not begun.
