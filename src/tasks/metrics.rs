@@ -17,6 +17,7 @@ pub struct QueueMetrics {
     name: Box<[u8]>,
     counts: [Gauge; COUNTS],
     waiting: Gauge,
+    groups: Gauge,
     oldest: Gauge,
 }
 
@@ -24,12 +25,19 @@ impl QueueMetrics {
     pub(super) fn new(name: &[u8]) -> Self {
         let oldest = Gauge::default();
         oldest.set(NONE);
-        Self { name: name.into(), counts: Default::default(), waiting: Gauge::default(), oldest }
+        Self {
+            name: name.into(),
+            counts: Default::default(),
+            waiting: Gauge::default(),
+            groups: Gauge::default(),
+            oldest,
+        }
     }
 
-    pub(super) fn set(&self, counts: TaskCounts, waiting: usize, oldest: Option<u64>) {
+    pub(super) fn set(&self, counts: TaskCounts, waiting: usize, groups: u64, oldest: Option<u64>) {
         self.counts.iter().zip(counts.all_counts()).for_each(|(gauge, count)| gauge.set(count));
         self.waiting.set(waiting as u64);
+        self.groups.set(groups);
         self.oldest.set(oldest.unwrap_or(NONE));
     }
 
@@ -49,6 +57,12 @@ impl QueueMetrics {
     #[must_use]
     pub fn waiting(&self) -> u64 {
         self.waiting.get()
+    }
+
+    /// The number of groups that have tasks.
+    #[must_use]
+    pub fn groups(&self) -> u64 {
+        self.groups.get()
     }
 
     /// When the oldest ready task became ready, by [`TaskMetrics::time`].

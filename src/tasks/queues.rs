@@ -298,7 +298,7 @@ impl Queues {
         let Some(entry) = self.entries.get_mut(queue_index).and_then(|entry| entry.as_deref_mut()) else { return };
         let counts = entry.queue.counts();
         if let Some(metrics) = &entry.metrics {
-            metrics.set(counts, entry.waiters.len(), entry.queue.oldest());
+            metrics.set(counts, entry.waiters.len(), entry.queue.groups(), entry.queue.oldest());
         }
         if let Some(family_entry) = entry.family.and_then(|family| self.families.get(family)) {
             family_entry.metrics.recount(entry.counted, counts);

@@ -112,6 +112,7 @@ line! {
         delayed: u64 = gauge("spindle_queue_delayed", "Tasks of a queue that are ready later.").by(&["queue"]),
         dead: u64 =
             gauge("spindle_queue_dead", "Tasks of a queue that have failed too often, or were buried.").by(&["queue"]),
+        groups: u64 = gauge("spindle_queue_groups", "Groups of a queue that have tasks.").by(&["queue"]),
         #[serde(flatten)]
         ends: QueueEndsLine => read,
         waiting: u64 =
@@ -142,6 +143,7 @@ impl TasksSection {
                 unread: counts.unread,
                 delayed: counts.delayed,
                 dead: counts.dead,
+                groups: queue.groups(),
                 ends: QueueEndsLine::of(counts.ever),
                 waiting: queue.waiting(),
                 oldest_ready_seconds: queue.oldest().map(|since| now.saturating_sub(since) as f64 / 1e3),
