@@ -75,6 +75,86 @@ fn the_page_shows_what_stats_say_and_goes_on_after_a_restart() {
     again.stop();
 }
 
+/// Clicks a button of the page by its words.
+fn click(browser: &Browser, place: &str, words: &str) {
+    let found =
+        format!("[...document.querySelectorAll('#{place} button')].find((one) => one.textContent === '{words}')");
+    browser.wait_for(&format!("{found} !== undefined"));
+    browser.value(&format!("{found}.click() === undefined"));
+}
+
+/// Waits until the table of tasks has this text in it, or has not.
+fn await_tasks(browser: &Browser, part: &str, is_there: bool) {
+    browser.wait_for(&format!("document.getElementById('near-tasks').textContent.includes('{part}') === {is_there}"));
+}
+
+#[test]
+fn a_click_shows_a_queue_and_kicks_purges_and_pauses_it() {
+    let Some(browser) = Browser::start() else { return };
+    let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
+    let server = start(port, folder.path(), &[]);
+    let run = |arguments: &[&str], to: &[&str]| {
+        let output = spindle(&[arguments, to].concat());
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let (tasks, jobs) = (["--connect", server.tasks()], ["--connect", server.jobs()]);
+    for (key, reason) in [("first", "no such host"), ("<b>second</b>", "<i>bad</i> data")] {
+        run(&["task", "add", key, "value", "--queue", "odd&name", "--group", "acme"], &tasks);
+        let lent = run(&["task", "lend", "--queue", "odd&name"], &tasks);
+        let lend_key = lent.split(' ').next().unwrap();
+        run(&["task", "nack", lend_key, key, reason, "--dead", "--queue", "odd&name"], &tasks);
+    }
+    run(&["task", "add", "third", "value", "--queue", "odd&name"], &tasks);
+    run(&["job", "add", "mail", "hello", "--delay", "7d"], &jobs);
+    browser.open(&format!("http://127.0.0.1:{port}/"));
+    let figures = await_row(&browser, "queues", &["tasks/odd&name"]);
+    assert_eq!(figures[1..7], ["1", "0", "0", "2", "0", "1"], "ready, delayed, lent, dead, dropped, groups");
+    click(&browser, "queues", "tasks/odd&name");
+    await_tasks(&browser, "no such host", true);
+    let second = await_row(&browser, "near-tasks", &["<b>second</b>"]);
+    assert_eq!((&*second[3], &*second[6]), ("acme", "<i>bad</i> data"), "it is no markup");
+    browser
+        .wait_for("[...document.querySelectorAll('#near-states button')].some((one) => one.textContent === 'dead 2')");
+    // One is kicked.
+    click(&browser, "near-tasks", "Kick");
+    await_tasks(&browser, "no such host", false);
+    assert_eq!(text(&browser, "near-said"), "1 kicked");
+    // A purge wants a second click.
+    click(&browser, "near-actions", "Purge all");
+    click(&browser, "near-actions", "Really purge all?");
+    browser.wait_for("document.getElementById('near-said').textContent === '1 removed'");
+    await_tasks(&browser, "Nothing is dead.", true);
+    click(&browser, "near-actions", "Pause");
+    browser.wait_for("document.getElementById('near-said').textContent.startsWith('paused')");
+    let queue = || run(&["task", "stats", "odd&name", "--json"], &tasks);
+    let stats: Value = serde_json::from_str(&queue()).unwrap();
+    let counts = ["ready", "dead", "paused"].map(|name| stats[name].clone());
+    assert_eq!(counts, [Value::from(2), Value::from(0), Value::from(true)]);
+    click(&browser, "near-actions", "Resume");
+    browser.wait_for("document.getElementById('near-said').textContent === 'resumed'");
+    assert_eq!(serde_json::from_str::<Value>(&queue()).unwrap()["paused"], false);
+    click(&browser, "queues", "jobs/mail");
+    browser.wait_for(
+        "[...document.querySelectorAll('#near-states button')].some((one) => one.textContent === 'delayed 1')",
+    );
+    click(&browser, "near-states", "delayed 1");
+    await_tasks(&browser, "hello", true);
+    click(&browser, "near-actions", "Kick all");
+    await_tasks(&browser, "Nothing is delayed.", true);
+    for (size, scheme) in [((375, 812), "dark"), ((1_440, 900), "light")] {
+        browser.look(size, scheme);
+        browser.wait_for(&format!("innerWidth === {}", size.0));
+        browser.wait_for("document.documentElement.scrollWidth <= innerWidth");
+        if let Some(folder) = std::env::var_os(PICTURES) {
+            let name = format!("queue-{}-{scheme}.png.base64", size.0);
+            std::fs::write(std::path::Path::new(&folder).join(name), browser.picture()).unwrap();
+        }
+    }
+    assert_eq!(browser.errors(), [""; 0], "the policy forbids nothing that the page needs");
+    server.stop();
+}
+
 #[test]
 fn the_page_stands_on_a_small_screen_and_a_large_one_light_and_dark() {
     let Some(browser) = Browser::start() else { return };

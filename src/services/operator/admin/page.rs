@@ -18,11 +18,12 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The files: their paths, their types and their bytes.
-const FILES: [(&str, &str, &[u8]); 9] = [
+const FILES: [(&str, &str, &[u8]); 10] = [
     ("/", "text/html; charset=utf-8", include_bytes!("page/index.html")),
     ("/page/page.css", "text/css; charset=utf-8", include_bytes!("page/page.css")),
     ("/page/figures.js", "text/javascript; charset=utf-8", include_bytes!("page/figures.js")),
     ("/page/charts.js", "text/javascript; charset=utf-8", include_bytes!("page/charts.js")),
+    ("/page/queues.js", "text/javascript; charset=utf-8", include_bytes!("page/queues.js")),
     ("/page/page.js", "text/javascript; charset=utf-8", include_bytes!("page/page.js")),
     ("/page/icon.svg", "image/svg+xml", include_bytes!("page/icon.svg")),
     ("/page/uPlot.iife.min.js", "text/javascript; charset=utf-8", include_bytes!("page/uPlot.iife.min.js")),

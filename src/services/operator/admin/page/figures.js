@@ -57,6 +57,9 @@ function cell(row, content, [title, kind]) {
 // Shows rows as a table, or says that there are none; without words for that it shows nothing. A column is its title and its kind.
 function show(id, columns, rows, empty) {
   const place = document.getElementById(id);
+  // A button that is replaced while it is pressed is not clicked.
+  if (pressed !== null && place.contains(pressed)) return;
+  const focused = place.contains(document.activeElement) ? document.activeElement.textContent : null;
   place.hidden = rows.length === 0 && empty === "";
   if (rows.length === 0) {
     const said = document.createElement("p");
@@ -84,7 +87,13 @@ function show(id, columns, rows, empty) {
   place.replaceChildren(table);
   place.scrollTop = top;
   place.scrollLeft = left;
+  if (focused !== null) [...place.querySelectorAll("button")].filter((one) => one.textContent === focused).slice(0, 1).forEach((one) => one.focus());
 }
+
+// What the pointer is pressed on.
+let pressed = null;
+addEventListener("pointerdown", (event) => { pressed = event.target; });
+for (const event of ["pointerup", "pointercancel"]) addEventListener(event, () => { pressed = null; });
 
 function share(part, whole) {
   const bar = document.createElement("progress");

@@ -71,13 +71,18 @@ function showQueues(now) {
     show("families", [], [], "");
     return;
   }
-  const queues = now.tasks.queues.map((queue) => [visible(queue.name), count(queue.ready), count(queue.leased),
-    count(queue.dropped), count(queue.waiting), seconds(queue.oldest_ready_seconds)]);
-  show("queues", [["queue", "text name"], ["ready"], ["lent"], ["dropped"], ["waiting"], ["oldest ready"]],
+  text("queues-count", now.queues_count > now.tasks.queues.length ? "the first " + now.tasks.queues.length + " of " + count(now.queues_count) : "click a name to look into it");
+  const queues = now.tasks.queues.map((queue) => [queueLink(queue.name), count(queue.ready), count(queue.delayed), count(queue.leased),
+    count(queue.dead), count(queue.dropped), count(queue.groups), count(queue.waiting), seconds(queue.oldest_ready_seconds), count(queue.added),
+    count(queue.done), count(queue.failed), count(queue.expired), count(queue.throttled)]);
+  show("queues", [["queue", "text name"], ["ready"], ["delayed"], ["lent"], ["dead"], ["dropped"], ["groups"], ["waiting"], ["oldest ready"],
+    ["added"], ["done"], ["failed"], ["expired"], ["throttled"]],
     queues, "There is no queue. A task, a job or an event makes one.");
+  updateNear(now);
   // Each is a sum of many queues, which are not in the table above.
-  show("families", [["all queues of", "text name"], ["queues"], ["ready"], ["lent"], ["leases run out"]],
-    now.tasks.families.map((family) => [visible(family.name) + "…", count(family.queues), count(family.ready), count(family.leased), count(family.ran_out)]), "");
+  show("families", [["all queues of", "text name"], ["queues"], ["ready"], ["delayed"], ["lent"], ["dead"], ["added"], ["done"], ["failed"], ["leases run out"]],
+    now.tasks.families.map((family) => [visible(family.name) + "…", count(family.queues), count(family.ready), count(family.delayed),
+      count(family.leased), count(family.dead), count(family.added), count(family.done), count(family.failed), count(family.ran_out)]), "");
 }
 
 function showSubscribers(now) {
