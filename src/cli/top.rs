@@ -8,7 +8,9 @@
 //! when it ends, also by a signal or a panic.
 
 mod columns;
+mod document;
 mod model;
+mod queues;
 mod screen;
 
 use std::io::{self, IsTerminal, Write};
@@ -27,6 +29,7 @@ use super::commands::watch::stop_on_signals;
 use crate::clients::rust::operator::admin::AdminClient;
 use crate::clock::{Clock, Now};
 use model::{Model, Sort};
+use queues::KeyChange;
 use screen::draw;
 
 /// The time from one look at the server to the next. Rates are of this time.
@@ -71,7 +74,9 @@ pub(super) fn run(arguments: &TopArguments, out: &mut impl Write) -> Result<(), 
 
 /// Reads the documents of the server.
 fn look(client: &AdminClient, model: &mut Model) -> Result<(), CommandError> {
-    model.update(&document(client, "/stats")?, &document(client, "/slow")?);
+    let stats = document(client, "/stats")?;
+    model.dead = queues::dead(client, &stats);
+    model.update(&stats, &document(client, "/slow")?);
     Ok(())
 }
 
@@ -89,9 +94,16 @@ fn show(
         terminal.draw(|frame| draw(frame, model))?;
         if event::poll(clock.now().time_until(next).min(GLANCE))?
             && let Event::Key(key) = event::read()?
-            && is_end(key, model)
         {
-            return Ok(());
+            match effect(key, model) {
+                Effect::End => return Ok(()),
+                Effect::Nothing => {}
+                Effect::Change(change) => {
+                    model.cursor.said = Some(change.make(client));
+                    // What it has changed is looked at soon, and rates need some time.
+                    next = next.min(clock.now().after(GLANCE));
+                }
+            }
         }
         if next <= clock.now() {
             // A server that is away may come back.
@@ -104,19 +116,29 @@ fn show(
     Ok(())
 }
 
-/// Handles a key. True: it ends the command.
-fn is_end(key: KeyEvent, model: &mut Model) -> bool {
+/// What the command does about a key.
+#[derive(Debug, PartialEq, Eq)]
+enum Effect {
+    Nothing,
+    End,
+    Change(KeyChange),
+}
+
+/// Handles a key.
+fn effect(key: KeyEvent, model: &mut Model) -> Effect {
     if key.kind != KeyEventKind::Press {
-        return false;
+        return Effect::Nothing;
     }
     match key.code {
-        KeyCode::Char('q') | KeyCode::Esc => return true,
-        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return true,
+        KeyCode::Char('q') | KeyCode::Esc => return Effect::End,
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Effect::End,
         KeyCode::Char('s') => model.sort_next(),
         KeyCode::Char('?' | 'h') => model.toggle_help(),
+        KeyCode::Down | KeyCode::Up => model.cursor.step(&model.stats, key.code == KeyCode::Down),
+        KeyCode::Char(key) => return model.cursor.change(key).map_or(Effect::Nothing, Effect::Change),
         _ => {}
     }
-    false
+    Effect::Nothing
 }
 
 /// A frame of so many columns and lines, as text.
@@ -202,13 +224,34 @@ mod tests {
         let mut model = model();
         let key = |code| KeyEvent::new(KeyCode::Char(code), KeyModifiers::NONE);
         assert_eq!(verbs(&plain(&model, PLAIN_SIZE)), ["GET", "UPDATE", "ADD", "TOUCH"]);
-        assert!(!is_end(key('s'), &mut model));
-        assert!(!is_end(key('s'), &mut model));
+        assert_eq!(effect(key('s'), &mut model), Effect::Nothing);
+        assert_eq!(effect(key('s'), &mut model), Effect::Nothing);
         assert_eq!(verbs(&plain(&model, PLAIN_SIZE)), ["UPDATE", "ADD", "GET", "TOUCH"], "by p99");
-        assert!(!is_end(key('?'), &mut model));
+        assert_eq!(effect(key('?'), &mut model), Effect::Nothing);
         assert!(plain(&model, PLAIN_SIZE).contains("q      quit"));
-        assert!(is_end(key('q'), &mut model));
-        assert!(is_end(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL), &mut model));
+        assert_eq!(effect(key('q'), &mut model), Effect::End);
+        assert_eq!(effect(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL), &mut model), Effect::End);
+    }
+
+    #[test]
+    fn what_is_dead_stands_with_its_reason_and_the_chosen_queue_is_marked() {
+        let mut model = model();
+        assert!(!plain(&model, PLAIN_SIZE).contains("dead of"));
+        model.dead = vec![json!({
+            "queue": "jobs/mail", "id": "00000000000000000007", "tries": 5, "group": "acme", "age_ms": 61_000,
+            "reason": "no such\nhost",
+        })];
+        let down = KeyEvent::new(KeyCode::Down, KeyModifiers::NONE);
+        assert_eq!(effect(down, &mut model), Effect::Nothing);
+        let text = plain(&model, PLAIN_SIZE);
+        let line =
+            |begin: &str| text.lines().find(|line| line.contains(begin)).unwrap_or_else(|| panic!("{begin}: {text}"));
+        assert!(line("00000000000000000007").contains("1 min 1 s"), "{text}");
+        assert!(line("00000000000000000007").contains("0x6e6f20737563680a686f7374"), "{text}");
+        assert!(line("> mail").contains("61.0") || line("> mail").contains("1 min 1 s"), "{text}");
+        let kick = KeyEvent::new(KeyCode::Char('k'), KeyModifiers::NONE);
+        assert_eq!(effect(kick, &mut model), Effect::Nothing, "it is a queue of neither");
+        assert!(plain(&model, PLAIN_SIZE).contains("mail is no queue of tasks or jobs"));
     }
 
     #[test]

@@ -72,6 +72,12 @@ for leave in (b"q", b"\x03", None):
     terminal.wait_for("show or hide the keys")
     os.write(terminal.end, b"?s")
     terminal.wait_for("s: sorted by count")
+    if leave == b"q":
+        # The queue of jobs, where one is dead.
+        for keys, said in [(b"k", "choose a queue first"), (b"\x1b[B", "> jobs/mail"), (b"k", "1 kicked"), (b"p", "paused until"),
+                           (b"x", "x again purges"), (b"x", "0 removed"), (b"r", "resumed")]:
+            os.write(terminal.end, keys)
+            terminal.wait_for(said)
     if leave is None:
         os.kill(terminal.pid, signal.SIGTERM)
     else:

@@ -92,6 +92,11 @@ impl Hex {
         })
     }
 
+    /// The bytes of what was shown. `None`: it is no text, and its digits are none.
+    pub(crate) fn of_shown(text: &str) -> Option<Vec<u8>> {
+        text.strip_prefix(HEX).map_or_else(|| Some(text.as_bytes().to_vec()), |digits| from_hex(digits.as_bytes()))
+    }
+
     /// As [`shown`], or always in hexadecimal.
     pub(crate) fn shown(self, bytes: &[u8]) -> String {
         if self.hex { hexadecimal(bytes) } else { shown(bytes) }

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::document::{list, number, whole, word};
+use super::queues::QueueCursor;
+
 /// The order of the verbs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum Sort {
@@ -92,6 +95,9 @@ pub(super) struct Model {
     pub(super) verbs: Vec<VerbRow>,
     /// Requests of all verbs in a second.
     pub(super) rate: Option<f64>,
+    /// What is dead in some queues.
+    pub(super) dead: Vec<Value>,
+    pub(super) cursor: QueueCursor,
 }
 
 impl Model {
@@ -106,6 +112,8 @@ impl Model {
             slow: Value::Null,
             verbs: Vec::new(),
             rate: None,
+            dead: Vec::new(),
+            cursor: QueueCursor::default(),
         }
     }
 
@@ -158,26 +166,6 @@ impl Model {
             first.then(second).then_with(|| (&one.protocol, &one.verb).cmp(&(&other.protocol, &other.verb)))
         });
     }
-}
-
-/// The number of this name, or 0.
-pub(super) fn number(json: &Value, name: &str) -> f64 {
-    json.get(name).and_then(Value::as_f64).unwrap_or(0.0)
-}
-
-/// The whole number of this name, or 0.
-pub(super) fn whole(json: &Value, name: &str) -> u64 {
-    json.get(name).and_then(Value::as_u64).unwrap_or(0)
-}
-
-/// The list of this name, or none.
-pub(super) fn list<'j>(json: &'j Value, name: &str) -> &'j [Value] {
-    json.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
-}
-
-/// The text of this name, or none.
-pub(super) fn word<'j>(json: &'j Value, name: &str) -> &'j str {
-    json.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The connections of clients and subscribers, of all protocols.

@@ -9,21 +9,27 @@ use ratatui::widgets::{Clear, Paragraph};
 use serde_json::Value;
 
 use super::columns::{Column, bold, fair_lines, flow, table};
-use super::model::{Model, connections, list, number, whole, word};
+use super::document::{list, number, whole, word};
+use super::model::{Model, connections};
+use super::queues::queues;
 use crate::cli::flags::operand::shown;
 use crate::cli::numbers::{bytes, clock_time, count, counted, micros, rate, seconds};
 
 /// Lines of the tables and queues, with their titles.
 const MIDDLE_LINES: usize = 12;
+/// Lines of what is dead, with their titles.
+const DEAD_LINES: usize = 9;
 /// Lines of the slow requests, with their titles.
 const SLOW_LINES: usize = 12;
 /// Columns from which tables and queues stand side by side.
 const PAIR_WIDTH: u16 = 80;
 /// The keys.
 const HELP: &str = "s      sort by rate, count, p99 or name\n?      show or hide the keys\nq      quit\n\
+                    up down  choose a queue of tasks or jobs\nk      kick what is dead in it\n\
+                    p r    pause it, resume it\nx x    purge what is dead in it\n\
                     min    of the last minute, as p99 min; all: since the start";
 /// Lines of the help.
-const HELP_LINES: u16 = 4;
+const HELP_LINES: u16 = 8;
 
 /// Draws a frame.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
@@ -33,10 +39,12 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
     frame.render_widget(Paragraph::new(head), top);
     let lines = |rows: usize, most: usize| u16::try_from((rows + 1).min(most)).unwrap_or(u16::MAX);
     let tables = lines(list(&model.stats, "tables").len(), MIDDLE_LINES);
-    let queues = lines(queues(&model.stats).len(), MIDDLE_LINES);
+    let queue_lines = lines(queues(&model.stats).len(), MIDDLE_LINES);
     let (verbs, slow) = (lines(model.verbs.len(), usize::MAX), lines(list(&model.slow, "requests").len(), SLOW_LINES));
     let is_pair = rest.width >= PAIR_WIDTH;
-    let wanted = if is_pair { vec![verbs, tables.max(queues), slow] } else { vec![verbs, tables, queues, slow] };
+    let dead = (!model.dead.is_empty()).then(|| lines(model.dead.len(), DEAD_LINES));
+    let middle = if is_pair { vec![tables.max(queue_lines)] } else { vec![tables, queue_lines] };
+    let wanted: Vec<u16> = [verbs].into_iter().chain(middle).chain(dead).chain([slow]).collect();
     // An empty line stands between two parts.
     let gaps = wanted.iter().skip(1).map(|_| 1).sum();
     let given = fair_lines(rest.height.saturating_sub(gaps), &wanted);
@@ -48,7 +56,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
     let [left, right] =
         if is_pair { Layout::horizontal([Constraint::Fill(1); 2]).spacing(2).areas(middle) } else { [middle, next()] };
     draw_tables(frame, left, &model.stats);
-    draw_queues(frame, right, &model.stats);
+    draw_queues(frame, right, model);
+    if dead.is_some() {
+        draw_dead(frame, next(), &model.dead);
+    }
     draw_slow(frame, next(), &model.slow);
     if model.is_help {
         let place = frame.area().intersection(Rect::new(0, head_lines, 60, HELP_LINES));
@@ -64,7 +75,8 @@ fn head(model: &Model, width: u16) -> Vec<Line<'static>> {
     let elements = list(stats, "tables").iter().map(|table| whole(table, "elements")).sum();
     let timers = stats.get("expiry").map_or(0, |expiry| whole(expiry, "pending"));
     let state = model.missed.as_deref().unwrap_or("live");
-    let first = [format!("Spindle {}", word(stats, "version")), model.address.clone(), state.to_owned()];
+    let mut first = vec![format!("Spindle {}", word(stats, "version")), model.address.clone(), state.to_owned()];
+    first.extend(model.cursor.said.as_ref().map(|said| shown(said.as_bytes())));
     let second = [
         format!("up {}", seconds(stats.get("uptime_seconds"))),
         format!("{} requests/s", rate(model.rate)),
@@ -113,19 +125,50 @@ fn draw_tables(frame: &mut Frame<'_>, place: Rect, stats: &Value) {
     table(frame, place, columns, "There is no table.");
 }
 
-fn queues(stats: &Value) -> &[Value] {
-    stats.get("tasks").map_or(&[][..], |tasks| list(tasks, "queues"))
-}
-
-fn draw_queues(frame: &mut Frame<'_>, place: Rect, stats: &Value) {
-    let queues = || queues(stats).iter().take(MIDDLE_LINES);
+fn draw_queues(frame: &mut Frame<'_>, place: Rect, model: &Model) {
+    let all = queues(&model.stats);
+    let chosen = |queue: &Value| model.cursor.chosen.as_deref() == Some(word(queue, "name"));
+    // The chosen one is among the lines.
+    let skipped = all.iter().position(chosen).map_or(0, |at| at.saturating_sub(MIDDLE_LINES - 2));
+    let queues = || all.iter().skip(skipped).take(MIDDLE_LINES);
+    let name = |queue: &Value| {
+        let name = shown(word(queue, "name").as_bytes());
+        if chosen(queue) { format!("> {name}") } else { name }
+    };
+    let number = |title, rank, figure: &'static str| {
+        Column::number(title, rank, queues().map(move |queue| count(whole(queue, figure))))
+    };
     let columns = vec![
-        Column::name("queue", 0, queues().map(|queue| shown(word(queue, "name").as_bytes()))),
-        Column::number("ready", 1, queues().map(|queue| count(whole(queue, "ready")))),
-        Column::number("lent", 2, queues().map(|queue| count(whole(queue, "leased")))),
+        Column::name("queue", 0, queues().map(name)),
+        number("ready", 1, "ready"),
+        number("delayed", 4, "delayed"),
+        number("lent", 2, "leased"),
+        number("dead", 2, "dead"),
+        number("groups", 5, "groups"),
         Column::number("oldest", 3, queues().map(|queue| seconds(queue.get("oldest_ready_seconds")))),
     ];
     table(frame, place, columns, "There is no queue.");
+}
+
+fn draw_dead(frame: &mut Frame<'_>, place: Rect, dead: &[Value]) {
+    let text = |name: &'static str| {
+        dead.iter().map(move |task| {
+            let text = word(task, name);
+            if text.starts_with("0x") { text.to_owned() } else { shown(text.as_bytes()) }
+        })
+    };
+    let age = dead.iter().map(|task| seconds(Some(&(number(task, "age_ms") / 1e3).into())));
+    let named = dead.iter().map(|task| if task.get("id").is_some() { "id" } else { "key" });
+    let names = named.zip(dead).map(|(name, task)| shown(word(task, name).as_bytes()));
+    let columns = vec![
+        Column::name("dead of", 0, text("queue")),
+        Column::name("key", 1, names),
+        Column::number("tries", 3, dead.iter().map(|task| count(whole(task, "tries")))),
+        Column::name("group", 5, text("group")),
+        Column::number("for", 4, age),
+        Column::name("reason", 2, text("reason")),
+    ];
+    table(frame, place, columns, "Nothing is dead.");
 }
 
 fn draw_slow(frame: &mut Frame<'_>, place: Rect, slow: &Value) {
