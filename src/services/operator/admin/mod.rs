@@ -1,4 +1,4 @@
-//! What an operator sees, over HTTP: whether the server lives and can store, and its metrics.
+//! What an operator sees, over HTTP: whether the server lives and can store, its metrics, and its queues.
 //!
 //! Every file of this folder lists the paths in this order:
 //!
@@ -6,13 +6,14 @@
 //! GET /health    it answers                     GET /stats     all metrics as JSON
 //! GET /ready     every store can store          GET /metrics   all metrics for Prometheus
 //! GET /          the page                       GET /slow      the slow log
-//! GET /events    what the page shows, live
+//! GET /events    what the page shows, live    …    /queues…   queues of tasks and jobs, and their changes
 //! ```
 //! [`serve`] accepts connections on the skeleton of `net/tcp`, and `net/http` reads their requests. The
 //! routes read the metrics of the other rooms (`sources`), which their threads write without waiting for a reader.
 //! `page` has the page, and `live` sends it its metrics. `history` keeps the last ten minutes. `probe` has a store tried, and `metrics` writes the exposition format.
 //!
-//! This module changes nothing, but for the record of a probe. It makes no thread of another room wait.
+//! This module changes nothing, but for the record of a probe, and what `queues` has changed. It makes no thread of another
+//! room wait.
 //!
 #![doc = include_str!("ADMIN.md")]
 
