@@ -8,9 +8,9 @@
 //!                              │ table-worker-N, and tables-queue, or tables-accept (native)     │
 //!                              │ lockstep, if it is on                                           │
 //!                              │ if tasks, jobs or events are on: the store, threads: committer, │
-//!                              └ control, tasks, jobs-io, events-io and events-queue             │
+//!                              └ control, tasks, jobs-io, beanstalk-io, events-io, events-queue  │
 //!     all frontends stop at once, answer what they have taken and end: admin, events-queue, ◄────┤
-//!     events-io, jobs-io, tasks, control, lockstep, the workers, tables-queue, tables-report     │
+//!     events-io, beanstalk-io, jobs-io, tasks, control, lockstep, the workers, tables-queue …    │
 //!     tables close: expiry, reaper, compactor end; the publisher announces the rest and ends ◄───┤
 //!     tables-log has all of durable tables on disk and ends ◄────────────────────────────────────┤
 //!     the committer has all on disk and ends ◄───────────────────────────────────────────────────┤

@@ -40,7 +40,7 @@ pub(crate) struct Server {
 }
 
 /// The flags of services that keep something on disk.
-const KEEPERS: [&str; 4] = ["--tasks", "--jobs", "--events", "--durability"];
+const KEEPERS: [&str; 5] = ["--tasks", "--jobs", "--beanstalk", "--events", "--durability"];
 
 impl Server {
     /// Starts a server on ports of its own, with these further flags, and waits until it is ready.
@@ -188,6 +188,16 @@ impl Server {
     /// The address of jobs.
     pub(crate) fn jobs(&self) -> &str {
         self.endpoint("jobs")
+    }
+
+    /// The address of beanstalkd's protocol: the first of `--beanstalk`.
+    pub(crate) fn beanstalk(&self) -> &str {
+        self.beanstalk_all().next().expect("the server serves beanstalkd's protocol")
+    }
+
+    /// All addresses of beanstalkd's protocol, in the order of `--beanstalk`.
+    pub(crate) fn beanstalk_all(&self) -> impl Iterator<Item = &str> {
+        self.all_of("beanstalk").iter().map(String::as_str)
     }
 
     /// The address for Redis clients: the first of `--resp`.

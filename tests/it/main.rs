@@ -16,6 +16,7 @@ mod attack;
 mod backup;
 /// Backups of a log that has lost bytes, and who may read a backup.
 mod backup_damaged;
+mod beanstalk;
 /// A real Chromium, driven by tests.
 mod browser;
 /// Decides whether a history of one element is possible as one operation after the other.
