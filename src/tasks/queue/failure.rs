@@ -93,18 +93,19 @@ impl TaskQueue {
         true
     }
 
-    /// The position of a dead or delayed task that comes back: at the tail, or at the place of a job.
+    /// The position of a dead or delayed task that comes back: at the tail, or at the place of a job. The latter changes
+    /// nothing that is stored.
     pub(super) fn place_of_old(&mut self, task_index: TaskIndex) -> Position {
-        let (serial, order, task) = (self.counters.next_serial(), self.order(), self.task(task_index));
-        let mut position = match order {
-            LeaseOrder::Priority => order.added(QueueEnd::Tail, serial),
-            LeaseOrder::Fifo => Position { entered: task.position.priority, ..task.position },
-        };
-        if self.ready.is_taken(ReadyPlace { position, ..task.place() }) {
+        let (order, task) = (self.order(), self.task(task_index));
+        let (place, position) = (task.place(), Position { entered: task.position.priority, ..task.position });
+        match order {
+            LeaseOrder::Priority => order.added(QueueEnd::Tail, self.counters.next_serial()),
             // After a repair another task may have the place that this one had before it died.
-            position.entered = serial;
+            LeaseOrder::Fifo if self.ready.is_taken(ReadyPlace { position, ..place }) => {
+                Position { entered: self.counters.next_serial(), ..position }
+            }
+            LeaseOrder::Fifo => position,
         }
-        position
     }
 
     /// The next time at which something happens by itself, leases aside.
