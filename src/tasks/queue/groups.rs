@@ -146,7 +146,8 @@ impl Groups {
         }
     }
 
-    fn is_full(&self, number: GroupNumber, limit: u32) -> bool {
+    /// Whether no more tasks of a group may be lent by this limit.
+    pub(super) fn is_full(&self, number: GroupNumber, limit: u32) -> bool {
         self.groups.get(number as usize).is_some_and(|group| group.lent >= limit)
     }
 

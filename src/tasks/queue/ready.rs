@@ -189,6 +189,11 @@ impl ReadyTasks {
         number
     }
 
+    /// Whether no more tasks of this group may be lent at present.
+    pub(super) fn is_full(&self, group: Option<GroupNumber>) -> bool {
+        group.is_some_and(|number| self.groups.is_full(number, self.limit))
+    }
+
     /// A task of this group is lent.
     pub(super) fn lend(&mut self, group: Option<GroupNumber>) {
         if let Some(number) = group {

@@ -24,12 +24,12 @@ impl TaskQueue {
     }
 
     /// Takes a job that is ready, delayed or dead out of its state, so that it can be leased. False: it is in another
-    /// state, or its value is lost, or the rate of the queue is reached.
+    /// state, or its value is lost, or its group is full, or the rate of the queue is reached.
     pub(in crate::tasks) fn fetch(&mut self, task_index: TaskIndex, wheel: &mut Wheel<LeaseTimer>) -> bool {
         let task = self.task(task_index);
         let has_state = matches!(task.state, TaskState::Ready | TaskState::Delayed(_) | TaskState::Dead);
         let is_free = has_state && !task.marks.is_lost && !self.is_over(task_index);
-        if !is_free || self.settings.gate.has_token_at() > self.now {
+        if !is_free || self.ready.is_full(task.group()) || self.settings.gate.has_token_at() > self.now {
             return false;
         }
         if matches!(task.state, TaskState::Dead) {
