@@ -56,6 +56,10 @@ impl Engine {
         if !waits || !queues.iter().all(has_place) {
             return Some(Outcome::Refused);
         }
+        if is_behind {
+            // The queues that have something have not been asked. The next batch asks them.
+            self.waits.to_grant.extend_from_slice(&queues);
+        }
         let until = (wait < u64::MAX).then(|| self.timers.now.saturating_add(wait));
         self.keep_waiting(ticket, wanted, queues.into(), false, until);
         None
