@@ -1,8 +1,8 @@
 //! The committer on a store that tests can break: its answers, the store's content by then, and the content after a
 //! crash.
 //!
-//! `model.rs` compares a queue with a model, `families.rs` compares queues of a family, and `numbered.rs` compares a
-//! queue whose tasks are named by their numbers. `try_commit.rs` holds the commits of frontends, `server.rs` the
+//! `model.rs` compares a queue with a model, `families.rs` compares queues of a family, `reservations.rs` compares job
+//! queues for connections that stay, and `numbered.rs` compares a queue whose tasks are named by their numbers. `try_commit.rs` holds the commits of frontends, `server.rs` the
 //! committer as a server runs it, `store.rs` the demands on the store beside commits, and `clock.rs` clocks that are
 //! set. `engine.rs` holds the engine without a store, `batches.rs` the bounds of a batch, and this file the other named
 //! cases.
@@ -20,6 +20,8 @@ mod model;
 mod numbered;
 mod own_terms;
 mod reading;
+mod reservations;
+mod reserving;
 mod server;
 mod store;
 mod sweeps;
@@ -82,8 +84,12 @@ impl ReplySink for RecordingSink {
                     ReadAnswer::Leased { token: *token, key: key.to_vec(), value }
                 }
                 Outcome::Found(Some(payload)) => ReadAnswer::Found(delivery.read(payload).unwrap().to_vec()),
-                Outcome::Browsed(_) => {
+                Outcome::Browsed(_) | Outcome::LeasedMany(_) => {
                     ReadAnswer::Plain(outcome.clone().read(delivery.before.as_deref()).unwrap().outcome)
+                }
+                Outcome::Peeked { key, payload } => {
+                    let payload = Payload::Fresh(delivery.read(payload).unwrap());
+                    ReadAnswer::Plain(Outcome::Peeked { key: key.clone(), payload })
                 }
                 other => ReadAnswer::Plain(other.clone()),
             };
