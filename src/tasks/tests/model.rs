@@ -128,8 +128,8 @@ impl ModelQueue {
     /// Leases the next task with the token that the committer granted.
     fn lease(&mut self, timeout: u64, token: u64) -> Option<ReadAnswer> {
         let key = self.next()?;
-        let deadline = self.now.saturating_add(timeout);
-        let task = self.tasks.get_mut(&key)?;
+        let (now, task) = (self.now, self.tasks.get_mut(&key)?);
+        let deadline = now.saturating_add(task.terms.lease.unwrap_or(timeout));
         task.state = ModelState::Leased { token, deadline };
         task.lent += 1;
         task.reason.clear();

@@ -50,10 +50,11 @@ fn terms() -> impl Strategy<Value = Option<AddTerms>> {
     let backoff = option::of(select(vec![(0, 0), (1, 1), (20, 20), (10, 1_000)]));
     let names: [&[u8]; 6] = [b"", b"", b"", b"x", b"y", b"z"];
     let group = select(names.map(Box::from).to_vec());
-    let all = (class, delay, lifetime, tries, backoff, group);
-    let terms = all.prop_map(|(class, delay, lifetime, tries, backoff, group)| {
+    let lease = option::weighted(0.2, select(vec![0_u64, 1, 20, 300]));
+    let all = (class, delay, lifetime, tries, backoff, group, lease);
+    let terms = all.prop_map(|(class, delay, lifetime, tries, backoff, group, lease)| {
         let backoff = backoff.map(|(first, most)| Backoff { first, most });
-        AddTerms { class, delay, lifetime, tries, backoff, group, ..AddTerms::default() }
+        AddTerms { class, delay, lifetime, tries, backoff, group, lease, ..AddTerms::default() }
     });
     option::of(terms)
 }
