@@ -271,6 +271,15 @@ impl Committer {
         self.step(None, &mut || now)
     }
 
+    /// The record of each task as it is in memory, by its queue and its number. Without the reason of its failure.
+    #[cfg(test)]
+    pub(super) fn records(&self) -> Vec<(crate::store::TaskKey, Vec<u8>)> {
+        let core = self.core.lock();
+        let queues = core.engine.queues.indices().into_iter();
+        let of_queue = |queue_index| core.engine.queues.get(queue_index).map(|entry| entry.queue.records());
+        queues.filter_map(of_queue).flatten().collect()
+    }
+
     /// Waits for a message, a deadline or the end. Checks the store after each wait without a message.
     fn wait(&self, now: &mut dyn FnMut() -> ClockReading) -> Result<WakeReason, Error> {
         let (wake, now) = {

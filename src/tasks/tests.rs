@@ -19,6 +19,7 @@ mod families;
 mod model;
 mod numbered;
 mod own_terms;
+mod power_failures;
 mod reading;
 mod reservations;
 mod reserving;

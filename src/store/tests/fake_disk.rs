@@ -13,7 +13,7 @@ use crate::store::{
 type Records = BTreeMap<(Space, Vec<u8>), Value>;
 
 /// State shared by all handles of one store.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Content {
     /// The visible records.
     now: Arc<Records>,
@@ -78,6 +78,11 @@ impl FakeDisk {
     /// An empty store.
     pub(crate) fn new() -> Self {
         Self::default()
+    }
+
+    /// A second store with the same content, which goes its own way from now on.
+    pub(crate) fn copy(&self) -> Self {
+        Self { content: Arc::new(Mutex::new(self.lock().clone())) }
     }
 
     /// Simulates a crash of the system: the first `left` of the unsynced batches remain.

@@ -5,7 +5,11 @@
 use super::ready::ReadyPlace;
 use super::task::{Task, TaskMarks, TaskState};
 use super::{LeaseTimer, TaskIndex, TaskQueue};
+#[cfg(test)]
+use crate::store::TaskKey;
 use crate::tasks::order::Position;
+#[cfg(test)]
+use crate::tasks::record::task_key;
 use crate::tasks::record::{LeaseRecord, StateRecord, TaskRecord};
 use crate::tasks::terms::TaskTerms;
 use crate::wheel::Wheel;
@@ -72,6 +76,17 @@ impl TaskQueue {
             }
         };
         stands.then_some(task_index)
+    }
+
+    /// The record of each task as it is in memory, without the reason of its failure.
+    #[cfg(test)]
+    pub(in crate::tasks) fn records(&self) -> Vec<(TaskKey, Vec<u8>)> {
+        let record = |(task_index, task): (TaskIndex, &Task)| {
+            let history = self.aside.histories.get(&task_index).copied();
+            let record = task.record(&self.ready.groups, &self.keys.names, history, &[]);
+            (task_key(self.number, task.number), record.encode())
+        };
+        self.tasks.iter().map(record).collect()
     }
 
     /// The tasks whose ids the table of ids may forget, with these ids.
