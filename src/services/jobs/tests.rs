@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
 use std::cell::RefCell;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::pin::pin;
@@ -29,9 +29,11 @@ use crate::clock::Clock;
 use crate::limits::{JOB_BUFFER_BYTES, JOB_ROOM_BYTES_MIN, TASKS_WINDOW_BYTES};
 use crate::net::service::{Service, ServiceParts};
 use crate::net::tcp::{ClientStream, RoomSignal};
-use crate::store::Value;
 use crate::store::tests::fake_disk::FakeDisk;
-use crate::tasks::{self, Committer, Delivery, Family, LeaseOrder, Outcome, Policy, ReplySink, Request, Tasks};
+use crate::store::{Space, Store, TaskKey, Value};
+use crate::tasks::{
+    self, Browse, BrowsedState, Committer, Delivery, Family, LeaseOrder, Outcome, Policy, ReplySink, Request, Tasks,
+};
 
 fn open() -> (Tasks, Committer, Family) {
     let (tasks, mut committer) = tasks::open(Box::new(FakeDisk::new()), Clock::start().reading()).unwrap();
@@ -156,19 +158,15 @@ async fn serve(context: &Rc<JobsContext>, request: &[u8]) -> tokio::net::TcpStre
     client
 }
 
-/// Two clients got the same job: the first one's lease had ended while its reply waited for memory.
-#[test]
-fn a_job_whose_lease_ended_while_its_reply_waited_is_not_sent() {
-    const LEASE: u64 = 5_000;
-    static MILLIS: AtomicU64 = AtomicU64::new(1_000);
-    let clock = Clock::fake(&MILLIS);
-    let (tasks, mut committer) = tasks::open(Box::new(FakeDisk::new()), clock.reading()).unwrap();
+/// Conversations about the jobs on this disk, without a committer's thread.
+fn conversations(disk: &FakeDisk, clock: Clock, lease: u64) -> (Rc<JobsContext>, Tasks) {
+    let (tasks, mut committer) = tasks::open(Box::new(disk.clone()), clock.reading()).unwrap();
     let family = committer.family(b"jobs/", LeaseOrder::Fifo, Policy::Always).unwrap();
     let sink = committer.sink(Box::new(NoSink));
     let context = Rc::new(JobsContext {
         responder: JobResponder::new(tasks.clone(), sink, RoomSignal::default(), clock),
-        family: family.clone(),
-        settings: JobsConfig { address: ([127, 0, 0, 1], 0).into(), lease: LEASE, words: AckWording::OkNo },
+        family,
+        settings: JobsConfig { address: ([127, 0, 0, 1], 0).into(), lease, words: AckWording::OkNo },
         users: None,
         clock,
         rooms: JobRooms::new(0),
@@ -179,14 +177,35 @@ fn a_job_whose_lease_ended_while_its_reply_waited_is_not_sent() {
         timer: JobTimer { metrics: timing::metrics(), slow: Arc::default(), start_wall_millis: 0 },
         scrap: RefCell::new(vec![0; 64]),
     });
-    let data = vec![b'x'; 2 * JOB_BUFFER_BYTES];
-    let queue = || tasks.metrics().families().pop().unwrap().counts();
+    (context, tasks)
+}
+
+/// Runs a test of conversations.
+fn converse_in(context: &Rc<JobsContext>, test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, async {
-        let shared = Rc::clone(&context);
+        let shared = Rc::clone(context);
         spawn_local(async move { shared.responder.submit_bursts().await.map(|_| ()) });
-        let push = Request::Push { value: Value::from(&data[..]), terms: None };
-        context.responder.submit(family.queue(b"q"), push, 0).await.unwrap();
+        test.await;
+    });
+}
+
+async fn add(context: &JobsContext, queue: &[u8], data: &[u8]) {
+    let push = Request::Push { value: Value::from(data), terms: None };
+    let answer = context.responder.submit(context.family.queue(queue), push, 0).await.unwrap();
+    assert!(answer.outcome.added().is_some());
+}
+
+/// Two clients got the same job: the first one's lease had ended while its reply waited for memory.
+#[test]
+fn a_job_whose_lease_ended_while_its_reply_waited_is_not_sent() {
+    const LEASE: u64 = 5_000;
+    static MILLIS: AtomicU64 = AtomicU64::new(1_000);
+    let (context, tasks) = conversations(&FakeDisk::new(), Clock::fake(&MILLIS), LEASE);
+    let data = vec![b'x'; 2 * JOB_BUFFER_BYTES];
+    let queue = || tasks.metrics().families().pop().unwrap().counts();
+    converse_in(&context, async {
+        add(&context, b"q", &data).await;
         let mut late = serve(&context, b"GET q\n").await;
         while queue().leased == 0 {
             tokio::task::yield_now().await;
@@ -203,6 +222,59 @@ fn a_job_whose_lease_ended_while_its_reply_waited_is_not_sent() {
         assert_eq!(first, b"NONE", "the job is the next client's");
         assert!(second.ends_with(&data), "its lease is held");
         assert_eq!(queue().leased, 1);
+    });
+}
+
+/// The whole answer. No more than so many jobs are lent until it is there.
+async fn answer(mut client: tokio::net::TcpStream, tasks: &Tasks, most: u64) -> String {
+    let read = async {
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        answer
+    };
+    let mut read = pin!(read);
+    poll_fn(|context| {
+        let lent = tasks.metrics().families().pop().unwrap().counts().ever.lent;
+        assert!(lent <= most, "jobs are lent again and again: {lent}");
+        context.waker().wake_by_ref();
+        read.as_mut().poll(context)
+    })
+    .await
+}
+
+/// Whoever waits would be given the same job without an end, since it is the first one.
+#[test]
+fn a_wait_passes_over_a_job_that_cannot_be_read_until_its_pause_is_over() {
+    static MILLIS: AtomicU64 = AtomicU64::new(1_000);
+    let mut disk = FakeDisk::new();
+    let (context, tasks) = conversations(&disk, Clock::fake(&MILLIS), 600_000);
+    let counts = || tasks.metrics().families().pop().unwrap().counts();
+    converse_in(&context, async {
+        add(&context, b"q", b"first").await;
+        let mut key = None;
+        disk.take(Space::Tasks, &mut |found, _| key = TaskKey::try_from(found).ok());
+        disk.unread(key.unwrap(), true);
+        // With another job behind it.
+        add(&context, b"q", b"second").await;
+        let client = serve(&context, b"WAIT q 5\n").await;
+        assert!(answer(client, &tasks, 2).await.ends_with(" second"));
+        assert_eq!((counts().unread, counts().leased, counts().ready), (1, 1, 0));
+        assert_eq!(answer(serve(&context, b"WAIT q 0\n").await, &tasks, 2).await, "NONE", "its pause is not over");
+        // Alone, it is given as soon as it can be read: whoever waits has kept its place.
+        MILLIS.fetch_add(1_000, Ordering::Relaxed);
+        let client = serve(&context, b"WAIT q 60\n").await;
+        while counts().unread == 0 || counts().ever.lent < 3 {
+            tokio::task::yield_now().await;
+        }
+        disk.unread(key.unwrap(), false);
+        MILLIS.fetch_add(2_000, Ordering::Relaxed);
+        add(&context, b"other", b"a batch").await;
+        assert!(answer(client, &tasks, 4).await.ends_with(" first"));
+        let lent = Browse { state: BrowsedState::Lent, group: None, from: None, most: 9, first_bytes: 0 };
+        let page = context.responder.submit(context.family.queue(b"q"), Request::Browse(lent), 0).await.unwrap();
+        let Outcome::Browsed(page) = page.outcome else { panic!("a page") };
+        let tries: Vec<u32> = page.tasks.iter().map(|task| task.lent).collect();
+        assert_eq!(tries, [1, 1], "what could not be read was no try");
     });
 }
 
