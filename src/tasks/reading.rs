@@ -130,10 +130,10 @@ impl Outcome {
     pub fn read(self, before: Option<&dyn StoreSnapshot>) -> Result<ReadOutcome, store::Error> {
         let whole = |outcome| Ok(ReadOutcome { outcome, unread: Vec::new(), has_failed: false });
         match self {
-            Self::Leased { token, key, lent, payload } => match readable(payload.read(before))? {
-                Some(value) => whole(Self::Leased { token, key, lent, payload: Payload::Fresh(value) }),
+            Self::Leased { token, key, lent, lease, payload } => match readable(payload.read(before))? {
+                Some(value) => whole(Self::Leased { token, key, lent, lease, payload: Payload::Fresh(value) }),
                 None => {
-                    let unread = vec![GrantedLease { queue: 0, token, key, lent, lease: 0, payload }];
+                    let unread = vec![GrantedLease { queue: 0, token, key, lent, lease, payload }];
                     Ok(ReadOutcome { outcome: Self::Refused, unread, has_failed: false })
                 }
             },

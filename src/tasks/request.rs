@@ -422,6 +422,8 @@ pub enum Outcome {
         key: Box<[u8]>,
         /// The leases since it was added, kicked or repaid, this one included.
         lent: u32,
+        /// The length of this lease, in milliseconds.
+        lease: u64,
         /// Its value.
         payload: Payload,
     },

@@ -296,14 +296,15 @@ impl<'h> JobConversation<'h> {
         let mut request = first.clone();
         loop {
             // The lease begins later, when it is granted.
-            let lease = TimeLimit::begin(self.shared.clock.now(), Duration::from_millis(self.shared.settings.lease));
+            let begun = self.shared.clock.now();
             let submitted = self.shared.responder.submit(queue.clone(), request, bytes);
             let Some(answer) = submitted.await else { return false };
             self.pace.hold(0);
-            let Outcome::Leased { token, key, payload, .. } = &answer.outcome else {
+            let Outcome::Leased { token, key, lease, payload, .. } = &answer.outcome else {
                 return self.send(&self.written(&reply(Verb::Get, &answer.outcome, &[]))).await;
             };
-            let sent = self.send_job(false, &answer, payload, lease).await;
+            let limit = TimeLimit::begin(begun, Duration::from_millis(*lease));
+            let sent = self.send_job(false, &answer, payload, limit).await;
             let has_time = !self.left().is_zero() && !self.shared.over.is_given();
             let asks_again = has_time && matches!(sent, Sent::Late | Sent::Unread);
             if asks_again && sent == Sent::Unread {

@@ -164,7 +164,7 @@ mod tests {
         let payload = Payload::Fresh(Value::from(&b"d"[..]));
         let key = || Box::from(7_u64.to_be_bytes());
         let granted = GrantedLease { queue: 0, token: 8, key: key(), lent: 1, lease: 9, payload: payload.clone() };
-        let leased = Outcome::Leased { token: 8, key: key(), lent: 1, payload };
+        let leased = Outcome::Leased { token: 8, key: key(), lent: 1, lease: 9, payload };
         assert_eq!(
             reply(Verb::Wait, &Outcome::LeasedMany(vec![granted]), b"d"),
             Reply::Job { id: JobId(7), data: b"d", tries: Some(1) }

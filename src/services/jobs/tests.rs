@@ -32,7 +32,8 @@ use crate::net::tcp::{ClientStream, RoomSignal};
 use crate::store::tests::fake_disk::FakeDisk;
 use crate::store::{Space, Store, TaskKey, Value};
 use crate::tasks::{
-    self, Browse, BrowsedState, Committer, Delivery, Family, LeaseOrder, Outcome, Policy, ReplySink, Request, Tasks,
+    self, AddTerms, Browse, BrowsedState, Committer, Delivery, Family, LeaseOrder, Outcome, Policy, ReplySink, Request,
+    Tasks,
 };
 
 fn open() -> (Tasks, Committer, Family) {
@@ -190,39 +191,48 @@ fn converse_in(context: &Rc<JobsContext>, test: impl Future<Output = ()>) {
     });
 }
 
-async fn add(context: &JobsContext, queue: &[u8], data: &[u8]) {
-    let push = Request::Push { value: Value::from(data), terms: None };
+async fn add(context: &JobsContext, queue: &[u8], data: &[u8], lease: Option<u64>) {
+    let terms = Some(Box::new(AddTerms { lease, ..AddTerms::default() }));
+    let push = Request::Push { value: Value::from(data), terms };
     let answer = context.responder.submit(context.family.queue(queue), push, 0).await.unwrap();
     assert!(answer.outcome.added().is_some());
 }
 
-/// Two clients got the same job: the first one's lease had ended while its reply waited for memory.
+/// Two clients got the same job: the first one's lease had ended while its reply waited for memory. Of a job with a lease
+/// of its own only the usual length was known.
 #[test]
 fn a_job_whose_lease_ended_while_its_reply_waited_is_not_sent() {
     const LEASE: u64 = 5_000;
     static MILLIS: AtomicU64 = AtomicU64::new(1_000);
-    let (context, tasks) = conversations(&FakeDisk::new(), Clock::fake(&MILLIS), LEASE);
     let data = vec![b'x'; 2 * JOB_BUFFER_BYTES];
-    let queue = || tasks.metrics().families().pop().unwrap().counts();
-    converse_in(&context, async {
-        add(&context, b"q", &data).await;
-        let mut late = serve(&context, b"GET q\n").await;
-        while queue().leased == 0 {
-            tokio::task::yield_now().await;
-        }
-        MILLIS.fetch_add(LEASE, Ordering::Relaxed);
-        let mut next = serve(&context, b"GET q\n").await;
-        while queue().ever.ran_out == 0 {
-            tokio::task::yield_now().await;
-        }
-        context.rooms.of(RoomKind::Going).add_permits(data.len());
-        let (mut first, mut second) = (Vec::new(), Vec::new());
-        late.read_to_end(&mut first).await.unwrap();
-        next.read_to_end(&mut second).await.unwrap();
-        assert_eq!(first, b"NONE", "the job is the next client's");
-        assert!(second.ends_with(&data), "its lease is held");
-        assert_eq!(queue().leased, 1);
-    });
+    for (request, usual, own) in [
+        (&b"GET q\n"[..], LEASE, None),
+        (b"GET q\n", 10 * LEASE, Some(LEASE)),
+        (b"WAIT q 5\n", LEASE, None),
+        (b"WAIT q 5\n", 10 * LEASE, Some(LEASE)),
+    ] {
+        let (context, tasks) = conversations(&FakeDisk::new(), Clock::fake(&MILLIS), usual);
+        let queue = || tasks.metrics().families().pop().unwrap().counts();
+        converse_in(&context, async {
+            add(&context, b"q", &data, own).await;
+            let mut late = serve(&context, request).await;
+            while queue().leased == 0 {
+                tokio::task::yield_now().await;
+            }
+            MILLIS.fetch_add(LEASE, Ordering::Relaxed);
+            let mut next = serve(&context, b"GET q\n").await;
+            while queue().ever.ran_out == 0 {
+                tokio::task::yield_now().await;
+            }
+            context.rooms.of(RoomKind::Going).add_permits(data.len());
+            let (mut first, mut second) = (Vec::new(), Vec::new());
+            late.read_to_end(&mut first).await.unwrap();
+            next.read_to_end(&mut second).await.unwrap();
+            assert_eq!(first, b"NONE", "the job is the next client's");
+            assert!(second.ends_with(&data), "its lease is held");
+            assert_eq!(queue().leased, 1);
+        });
+    }
 }
 
 /// The whole answer. No more than so many jobs are lent until it is there.
@@ -250,12 +260,12 @@ fn a_wait_passes_over_a_job_that_cannot_be_read_until_its_pause_is_over() {
     let (context, tasks) = conversations(&disk, Clock::fake(&MILLIS), 600_000);
     let counts = || tasks.metrics().families().pop().unwrap().counts();
     converse_in(&context, async {
-        add(&context, b"q", b"first").await;
+        add(&context, b"q", b"first", None).await;
         let mut key = None;
         disk.take(Space::Tasks, &mut |found, _| key = TaskKey::try_from(found).ok());
         disk.unread(key.unwrap(), true);
         // With another job behind it.
-        add(&context, b"q", b"second").await;
+        add(&context, b"q", b"second", None).await;
         let client = serve(&context, b"WAIT q 5\n").await;
         assert!(answer(client, &tasks, 2).await.ends_with(" second"));
         assert_eq!((counts().unread, counts().leased, counts().ready), (1, 1, 0));
@@ -268,7 +278,7 @@ fn a_wait_passes_over_a_job_that_cannot_be_read_until_its_pause_is_over() {
         }
         disk.unread(key.unwrap(), false);
         MILLIS.fetch_add(2_000, Ordering::Relaxed);
-        add(&context, b"other", b"a batch").await;
+        add(&context, b"other", b"a batch", None).await;
         assert!(answer(client, &tasks, 4).await.ends_with(" first"));
         let lent = Browse { state: BrowsedState::Lent, group: None, from: None, most: 9, first_bytes: 0 };
         let page = context.responder.submit(context.family.queue(b"q"), Request::Browse(lent), 0).await.unwrap();

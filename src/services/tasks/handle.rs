@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn every_verb_has_a_reply_to_each_of_its_outcomes() {
         let payload = || Payload::Fresh(Value::from(&b"v"[..]));
-        let leased = Outcome::Leased { token: 7, key: Box::from(*b"k"), lent: 1, payload: payload() };
+        let leased = Outcome::Leased { token: 7, key: Box::from(*b"k"), lent: 1, lease: 9, payload: payload() };
         let no_room = || Outcome::NoRoom { bytes: 9 };
         let refused = |field| Reply::Error(Fault::Truncated { field, required: 9, given: 0 });
         let rows = [

@@ -211,8 +211,8 @@ impl Engine {
 
     /// Leases the next task, if the queue has one that may be leased.
     pub(super) fn lease(&mut self, queue_index: usize, timeout: u64) -> Option<Outcome> {
-        let GrantedLease { token, key, lent, payload, .. } = self.lease_in_list(0, queue_index, timeout)?;
-        Some(Outcome::Leased { token, key, lent, payload })
+        let GrantedLease { token, key, lent, lease, payload, .. } = self.lease_in_list(0, queue_index, timeout)?;
+        Some(Outcome::Leased { token, key, lent, lease, payload })
     }
 
     /// Leases the next task of a queue, which has this place in the request.

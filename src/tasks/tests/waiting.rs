@@ -62,7 +62,7 @@ impl Rig {
                 ReadAnswer::Plain(outcome) => (number, outcome),
                 ReadAnswer::Leased { token, key, value } => {
                     let payload = Payload::Fresh(Value::from(value));
-                    (number, Outcome::Leased { token, key: key.into(), lent: 1, payload })
+                    (number, Outcome::Leased { token, key: key.into(), lent: 1, lease: 1_000, payload })
                 }
                 other => panic!("{other:?}"),
             })

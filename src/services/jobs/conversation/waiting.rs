@@ -54,8 +54,8 @@ impl JobConversation<'_> {
             let Outcome::LeasedMany(granted) = &answer.outcome else {
                 return self.send(&self.written(&reply(Verb::Wait, &answer.outcome, &[]))).await;
             };
-            let Some(GrantedLease { queue, token, key, payload, .. }) = granted.first() else { return false };
-            let limit = TimeLimit::begin(now, Duration::from_millis(self.shared.settings.lease));
+            let Some(GrantedLease { queue, token, key, lease, payload, .. }) = granted.first() else { return false };
+            let limit = TimeLimit::begin(now, Duration::from_millis(*lease));
             // Named anew, so that no names are kept in memory for those that wait.
             let Some(queue) = queues_of(&names, &self.shared.family).into_iter().nth(*queue) else { return false };
             if user.is_some_and(|user| !user.is_current()) {
