@@ -6,6 +6,9 @@
 //! A job is known by its data, which is never added twice, since the id of an unanswered ADD is unknown. Clients note
 //! each request before they send it, and each answer. An ACK of a job that is not handed out is `NO` and changes no
 //! job. With it, each check finds the ready jobs that were taken by a GET without an answer.
+//!
+//! Jobs with terms of their own have a unique name and a lease, and the usual lease is short: a job that has lost its own
+//! would be handed out again. An ADD without an answer is repeated under its name, and has then added one job.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,6 +23,8 @@ use crate::seeded_rng::SeededRng;
 const QUEUES: [&[u8]; 3] = [b"red", b"green", b"blue"];
 /// In seconds, longer than any run: no lease expires.
 const LEASE: &str = "86400";
+/// In seconds, the usual lease where jobs have their own.
+const SHORT_LEASE: u32 = 1;
 
 /// Possible states of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,31 +50,47 @@ struct Known {
 /// The shared knowledge of all clients.
 #[derive(Default)]
 struct Book {
+    /// Whether jobs have terms of their own.
+    has_terms: bool,
     jobs: HashMap<Vec<u8>, Known>,
     /// Unanswered GETs, by queue: each may hold one job that was ready.
     doubtful: BTreeMap<&'static [u8], usize>,
     faults: Faults,
 }
 
-fn start(folder: &tempfile::TempDir) -> (Server, JobsClient) {
-    let server = Server::start_jobs(folder.path(), &["--lease", LEASE, "--segment-size", SMALL_SEGMENT]);
+fn start(folder: &tempfile::TempDir, has_terms: bool) -> (Server, JobsClient) {
+    let lease = if has_terms { SHORT_LEASE.to_string() } else { LEASE.to_owned() };
+    let server = Server::start_jobs(folder.path(), &["--lease", &lease, "--segment-size", SMALL_SEGMENT]);
     let client = JobsClient::new(server.jobs());
     (server, client)
 }
 
 #[test]
 fn no_job_is_lost_duplicated_resurrected_or_wrongly_leased_by_kill_9() {
+    kill_again_and_again(false);
+}
+
+#[test]
+fn a_job_keeps_its_own_lease_and_its_unique_name_by_kill_9() {
+    kill_again_and_again(true);
+}
+
+fn kill_again_and_again(has_terms: bool) {
     let rounds = rounds();
     let folder = tempfile::tempdir().unwrap();
-    let book = Mutex::<Book>::default();
+    let book = Mutex::new(Book { has_terms, ..Book::default() });
     let mut rng = SeededRng(std::process::id().into());
     for round in 0..rounds {
-        let (server, client) = start(&folder);
+        let (server, client) = start(&folder, has_terms);
         check(&client, &mut book.lock(), &mut rng);
         kill_under_load(server, &mut rng, |number, rng| work(&client, &book, round * CLIENTS + number, rng));
     }
-    let (server, client) = start(&folder);
+    let (server, client) = start(&folder, has_terms);
     check(&client, &mut book.lock(), &mut rng);
+    if has_terms {
+        // By then a lease of the usual length is over.
+        assert_eq!(client.wait(&[b"empty"], SHORT_LEASE + 1).unwrap(), None);
+    }
     drain(&client, &mut book.lock());
     server.stop();
     let book = book.lock();
@@ -99,7 +120,8 @@ fn work(client: &JobsClient, book: &Mutex<Book>, number: usize, mut rng: SeededR
 
 fn add(client: &JobsClient, book: &Mutex<Book>, queue: &'static [u8], data: Vec<u8>) -> Result<(), Error> {
     book.lock().jobs.insert(data.clone(), Known { queue, id: None, place: Place::Asked });
-    let id = client.add(queue, &data)?;
+    let has_terms = book.lock().has_terms;
+    let id = if has_terms { add_by_name(client, queue, &data)? } else { client.add(queue, &data)? };
     let mut book = book.lock();
     let known = book.jobs.get_mut(&data).unwrap();
     // Another client may hold it already, and have noted that.
@@ -110,6 +132,12 @@ fn add(client: &JobsClient, book: &Mutex<Book>, queue: &'static [u8], data: Vec<
     }
     book.faults.duplicated += usize::from(!same);
     Ok(())
+}
+
+/// Adds a job with a lease of its own, whose unique name is its data.
+fn add_by_name(client: &JobsClient, queue: &[u8], data: &[u8]) -> Result<JobId, Error> {
+    let options = format!("lease={LEASE}s,key={}", data.escape_ascii());
+    client.add_with(queue, options.as_bytes(), data)
 }
 
 type Held = (Vec<u8>, &'static [u8], JobId);
@@ -153,9 +181,14 @@ fn acknowledge(client: &JobsClient, book: &Mutex<Book>, held: Option<Held>) -> R
 }
 
 fn look(client: &JobsClient, book: &Mutex<Book>, held: Option<&Held>) -> Result<(), Error> {
-    let Some((_, queue, id)) = held else { return Ok(()) };
+    let Some((data, queue, id)) = held else { return Ok(()) };
     let there = client.is_in(queue, *id)?;
     book.lock().faults.lost += usize::from(!there);
+    let has_terms = book.lock().has_terms;
+    if has_terms {
+        let is_same = add_by_name(client, queue, data)? == *id;
+        book.lock().faults.duplicated += usize::from(!is_same);
+    }
     Ok(())
 }
 
@@ -163,8 +196,17 @@ fn look(client: &JobsClient, book: &Mutex<Book>, held: Option<&Held>) -> Result<
 
 /// After a start: everything that was acknowledged is so.
 fn check(client: &JobsClient, book: &mut Book, rng: &mut SeededRng) {
-    let Book { jobs, doubtful, faults } = book;
-    for known in jobs.values_mut() {
+    let Book { has_terms, jobs, doubtful, faults } = book;
+    for (data, known) in jobs {
+        let may_repeat = !matches!(known.place, Place::Done | Place::Gone | Place::Finishing);
+        if *has_terms && may_repeat && (known.id.is_none() || rng.one_in(4)) {
+            let id = add_by_name(client, known.queue, data).unwrap();
+            faults.duplicated += usize::from(known.id.is_some_and(|other| other != id));
+            known.id = Some(id);
+            if known.place == Place::Asked {
+                known.place = Place::Ready;
+            }
+        }
         let Some(id) = known.id else { continue };
         // They grow many: each check looks for some of them, and the end hands out all that came back.
         if known.place == Place::Gone && rng.index(20) > 0 {
