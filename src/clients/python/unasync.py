@@ -8,7 +8,19 @@ go through the same substitutions. Modules in which the two clients differ, such
 import pathlib
 import re
 
-NAMES = ("client", "events", "jobs", "lock", "mirror", "notifications", "table", "tasks", "worker")
+NAMES = (
+    "_queue_source",
+    "client",
+    "events",
+    "jobs",
+    "lock",
+    "mirror",
+    "notifications",
+    "queue",
+    "table",
+    "tasks",
+    "worker",
+)
 PACKAGE = pathlib.Path(__file__).parent / "spindle"
 HEADER = '# Generated from aio/{name}.py by "python unasync.py". Change that file, not this one.\n'
 # In this order.

@@ -4,7 +4,8 @@
 :class:`Client`                    a connection, shared by threads. ``spindle.aio.Client`` is for asyncio
 :class:`Table`                     keys with values, versions and TTLs; locks, caches and rate limits
 :class:`Mirror`                    an exact copy of a table in this process, which follows each change
-:class:`Tasks`, :class:`Jobs`      durable work: tasks with priorities under leases, and queues by name
+:class:`Queue`                     a durable queue of tasks by name, with delays, tries, priorities and groups
+:class:`Tasks`, :class:`Jobs`      durable work: the tasks of the queue ``default``, and jobs over TCP
 :class:`Worker`                    a function that is called with each task or job
 :class:`Notifications`             the changes of a table, by key
 :class:`Events`                    numbered events
@@ -17,6 +18,7 @@ from . import aio, codecs, errors
 from ._feed import Position
 from ._kv import Entry, RateLimit
 from ._link import Curve
+from ._queue_records import BrowsedTask, QueueCounts, Rate
 from .client import Client
 from .codecs import BYTES, JSON, PICKLE, TEXT, Codec
 from .errors import *  # noqa: F403
@@ -25,6 +27,7 @@ from .jobs import Job, Jobs
 from .lock import Lock
 from .mirror import Mirror, MirrorChange
 from .notifications import Notification, Notifications
+from .queue import Queue, QueuedTask
 from .table import Table
 from .tasks import Task, Tasks
 from .worker import Worker
@@ -33,6 +36,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BYTES",
+    "BrowsedTask",
     "JSON",
     "PICKLE",
     "TEXT",
@@ -50,6 +54,10 @@ __all__ = [
     "Notification",
     "Notifications",
     "Position",
+    "Queue",
+    "QueueCounts",
+    "QueuedTask",
+    "Rate",
     "RateLimit",
     "Table",
     "Task",

@@ -11,6 +11,7 @@ from time import sleep
 from typing import Any, Callable, Iterator, Optional, Tuple, Type, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 # A function of a worker was cancelled, which no thread is, or has failed.
 CANCELLED: Tuple[Type[BaseException], ...] = ()
@@ -80,6 +81,11 @@ def to_its_end(function: F) -> F:
     return function
 
 
+def kept(result: T, undo: Callable[[T], None]) -> T:
+    """A thread is not cancelled, so nothing is undone."""
+    return result
+
+
 def check_function(function: Callable[..., Any]) -> None:
     """Raises TypeError if a worker cannot call the function."""
     if not callable(function):
@@ -96,6 +102,7 @@ __all__ = [
     "Routine",
     "Turn",
     "check_function",
+    "kept",
     "signals_set",
     "sleep",
     "to_its_end",

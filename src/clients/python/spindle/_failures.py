@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import traceback
 from collections import OrderedDict
 from typing import Hashable, NamedTuple
 
@@ -12,6 +13,26 @@ BACKOFF_MIN, BACKOFF_MAX = 1.0, 300.0
 LOG_SECONDS = 60.0
 # Items that are remembered. Beyond that the one is forgotten whose last failure is longest ago.
 ITEMS_MAX = 10_000
+
+
+def reason_of(error: BaseException) -> str:
+    """The last line of an exception as Python prints it.
+
+    >>> reason_of(OSError("no route"))
+    'OSError: no route'
+    """
+    lines = "".join(traceback.format_exception_only(type(error), error)).split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), type(error).__name__)
+
+
+def pause_after(times: int, first: float, longest: float) -> float:
+    """The seconds for which an item rests that has failed so many times: twice as long each time, less a jitter of up to
+    a quarter.
+
+    >>> pause_after(1, 0, 0), 6 <= pause_after(4, 1, 600) <= 8
+    (0.0, True)
+    """
+    return min(first * 2.0 ** min(times - 1, 64), longest) * random.uniform(0.75, 1)
 
 
 class _Failed:
@@ -52,7 +73,7 @@ class Failures:
         if len(self._failed) > ITEMS_MAX:
             self._failed.popitem(last=False)
         failed.times += 1
-        pause = min(BACKOFF_MIN * 2.0 ** min(failed.times - 1, 64), BACKOFF_MAX) * random.uniform(0.75, 1)
+        pause = pause_after(failed.times, BACKOFF_MIN, BACKOFF_MAX)
         is_logged = now - failed.logged >= LOG_SECONDS
         if is_logged:
             failed.logged = now

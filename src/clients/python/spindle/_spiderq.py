@@ -10,7 +10,7 @@ from struct import Struct, error as struct_error
 from typing import Dict, NamedTuple, Optional, Tuple
 
 from ._kv import Command, Frames, seconds_of
-from .errors import BadRequest, Denied, Error, KeyTooLong, Malformed, OutOfDisk, UnknownCommand, ValueTooLong
+from .errors import BadRequest, Denied, Error, KeyTooLong, Malformed, OutOfDisk, OutOfMemory, UnknownCommand, ValueTooLong
 
 _U32 = Struct(">I")
 _U64 = Struct(">Q")
@@ -24,7 +24,9 @@ _HEARTBEATEN, _SKIPPED, _STATS, _ERROR, _VALUE_FOUND, _VALUE_NOT_FOUND = 8, 9, 1
 _QUEUE_EMPTY, _PONG, _REMOVED, _NOT_REMOVED = 16, 17, 18, 19
 # Errors: a tag that is unknown, or not for this user; a status that is unknown; keys and values that are too long.
 _UNKNOWN_TAG, _UNKNOWN_STATUS = 2, 14
-_KEY_ERRORS, _VALUE_ERRORS = (4, 10, 40, 45, 48, 58), (6, 12, 42)
+_KEY_ERRORS, _VALUE_ERRORS = (4, 10, 40, 45, 48, 58, 69), (6, 12, 42, 71)
+# There are too many queues.
+_TOO_MANY_QUEUES = 72
 _COUNTERS = {
     8: ("count", "add", "update", "lookup", "lend", "repay", "heartbeat", "stats"),
     10: ("ping", "count", "add", "update", "lookup", "remove", "lend", "repay", "heartbeat", "stats"),
@@ -62,7 +64,9 @@ def _fault(reply: bytes) -> Error:
     if number in _VALUE_ERRORS:
         if reply[6:10] == bytes(4):
             return OutOfDisk("the disk of the server of tasks has no room for more")
-        return ValueTooLong("the value of a task has 16 MiB at most")
+        return ValueTooLong("the value of a task has 16 MiB at most, and what one request adds to all its queues 32")
+    if number == _TOO_MANY_QUEUES:
+        return OutOfMemory("the server of tasks has no place for another queue: purge those that are not needed")
     return BadRequest(f"the server of tasks refuses the request with error {number}")
 
 

@@ -158,7 +158,7 @@ class JobSource(Generic[V]):
         """Acknowledges."""
         return self._jobs.ack(item.id)
 
-    def give_back(self, item: Job[V], pause: float) -> bool:
+    def give_back(self, item: Job[V], pause: float, reason: str) -> bool:
         """Leaves the lease to end."""
         return True
 

@@ -250,7 +250,7 @@ class TaskSource(Generic[V]):
         """A task is done."""
         return self._tasks._done(item._lent)
 
-    def give_back(self, item: Task[V], pause: float) -> bool:
+    def give_back(self, item: Task[V], pause: float, reason: str) -> bool:
         """Repays a task, or has its lease end after the pause."""
         if self._failed is not None:
             return self._tasks._run(item._repayment(self._failed, None))

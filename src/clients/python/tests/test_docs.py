@@ -47,6 +47,8 @@ def run_examples(client, names, parser, known):
             client.delete_table(table)
         for task in ("page-1", "page-2"):
             client.tasks.remove(task)
+        for queue_name in client.queues():
+            client.queue(queue_name).purge("ready", "delayed", "dead", "dropped")
         runner = doctest.DocTestRunner()
         for test in doctest.DocTestFinder(parser=parser).find(importlib.import_module(name), extraglobs=known):
             assert runner.run(test).failed == 0, test.name

@@ -17,6 +17,7 @@ from .jobs import Job, Jobs
 from .lock import Lock
 from .mirror import Mirror
 from .notifications import Notifications
+from .queue import Queue, QueuedTask
 from .table import Table
 from .tasks import Task, Tasks
 from .worker import Worker
@@ -29,6 +30,8 @@ __all__ = [
     "Lock",
     "Mirror",
     "Notifications",
+    "Queue",
+    "QueuedTask",
     "Table",
     "Task",
     "Tasks",

@@ -11,7 +11,10 @@ from contextlib import contextmanager, nullcontext as Mutex
 from time import monotonic
 from typing import Any, Callable, Coroutine, Iterator, List, Optional, Set, TypeVar, cast
 
+from ..errors import Error
+
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 # A function of a worker was cancelled, or has failed.
 CANCELLED = asyncio.CancelledError
@@ -151,6 +154,30 @@ def to_its_end(function: F) -> F:
     return cast(F, run)
 
 
+# Calls whose callers were cancelled. The event loop itself holds no task.
+_LEFT: "Set[asyncio.Task[None]]" = set()
+
+
+async def kept(call: Coroutine[Any, Any, T], undo: Callable[[T], Coroutine[Any, Any, None]]) -> T:
+    """What a call brings. If its caller is cancelled meanwhile, the call goes on, and what it brings is undone."""
+    task = asyncio.ensure_future(call)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        left = asyncio.ensure_future(_undo(task, undo))
+        _LEFT.add(left)
+        left.add_done_callback(_LEFT.discard)
+        raise
+
+
+async def _undo(task: "asyncio.Task[T]", undo: Callable[[T], Coroutine[Any, Any, None]]) -> None:
+    try:
+        await undo(await task)
+    except Error:
+        # The server has noticed that the connection has ended.
+        pass
+
+
 def check_function(function: Callable[..., Any]) -> None:
     """Raises TypeError if a worker cannot call the function."""
     if not callable(function):
@@ -167,6 +194,7 @@ __all__ = [
     "Routine",
     "Turn",
     "check_function",
+    "kept",
     "signals_set",
     "sleep",
     "to_its_end",

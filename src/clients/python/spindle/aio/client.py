@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import weakref
 from types import TracebackType
-from typing import Any, Dict, List, Optional, Sequence, Type, TypeVar, overload
+from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Optional, Sequence, Tuple, Type, TypeVar
+from typing import Union, overload
 
-from .. import _events, _kv, _notifications
+from .. import _events, _kv, _notifications, _queues
 from .._flows import Flow, Pause, make_table
 from .._jobs import Place, Tls, context_of
 from .._kv import Command, Key, TableCommands
 from .._link import Curve, Security, abandon_in_child, endpoint_of, full_endpoint
 from .._mirror import MirrorPump, feed_command
 from .._notifications import NotificationPump
-from ..codecs import BYTES, Codec
+from .._queue_records import PRIORITY, Backoff, QueueCounts, add_options
+from ..codecs import BYTES, Codec, as_bytes
 from ..errors import Error, Timeout
 from ._concurrency import Mutex, sleep
 from ._driver import Driver
@@ -22,8 +24,10 @@ from .events import Events
 from .jobs import Jobs
 from .mirror import Mirror
 from .notifications import Notifications
+from .queue import Queue, QueuedTask
 from .table import Table
 from .tasks import DEFAULT_PORT, Tasks
+from .worker import Worker
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -195,6 +199,74 @@ class Client:
                 self._check()
                 self._tasks = Tasks(self, Driver(self._tasks_address(), self._security), BYTES)
             return self._tasks
+
+    @overload
+    def queue(self, name: str) -> Queue[bytes]: ...
+    @overload
+    def queue(self, name: str, *, codec: Codec[V]) -> Queue[V]: ...
+    def queue(self, name: str, *, codec: Codec[Any] = BYTES) -> Queue[Any]:
+        """A queue of tasks by name (``--tasks``), which is there with its first task. ``client.tasks`` are those of the
+        queue ``default``.
+        """
+        return Queue(self, self.tasks._driver, name, codec)
+
+    def worker(
+        self,
+        queue: str,
+        *,
+        slots: int = 1,
+        lease: float = 60,
+        tries: Optional[int] = None,
+        backoff: Optional[Backoff] = None,
+    ) -> Callable[[Callable[[QueuedTask[bytes]], Awaitable[Any]]], Worker[QueuedTask[bytes]]]:
+        """A decorator that makes a worker of a queue, as :meth:`spindle.aio.Queue.worker` says it."""
+        decorate: Callable[[Callable[[QueuedTask[bytes]], Awaitable[Any]]], Worker[QueuedTask[bytes]]] = (
+            self.queue(queue).worker(slots=slots, lease=lease, tries=tries, backoff=backoff)
+        )
+        return decorate
+
+    async def queues(self) -> Dict[str, QueueCounts]:
+        """The queues that the user may read, with their counts and settings.
+
+        >>> await client.queue("parcels").add("one", "to ada")
+        True
+        >>> counts = await client.queues()
+        >>> counts["parcels"].ready
+        1
+        """
+        return {name.decode("utf-8", "replace"): counts async for name, counts in self._queues()}
+
+    async def _queues(self) -> AsyncIterator[Tuple[bytes, QueueCounts]]:
+        place: Optional[int] = 0
+        while place is not None:
+            request, decode = _queues.queues(place)
+            place, found = decode(await self.tasks._driver.call(request, self.timeout))
+            for one in found:
+                yield one
+
+    async def fan_out(
+        self,
+        queues: Sequence[str],
+        key: Key,
+        value: Key,
+        *,
+        front: bool = False,
+        priority: int = PRIORITY,
+        delay: float = 0,
+        tries: Optional[int] = None,
+        backoff: Optional[Backoff] = None,
+        group: Union[None, bytes, str] = None,
+        expires: Optional[float] = None,
+    ) -> Dict[str, bool]:
+        """Adds a task to each of these queues, 1,024 at most, or to none: they are one write to the disk. The options
+        are those of :meth:`spindle.aio.Queue.add`. False: the queue has a task with this key.
+
+        >>> await client.fan_out(["press", "radio"], "story-1", "a heron was seen")
+        {'press': True, 'radio': True}
+        """
+        options = add_options(priority, delay, tries, backoff, group, expires)
+        request, decode = _queues.add(queues, as_bytes(key), as_bytes(value), front, options)
+        return dict(zip(queues, decode(await self.tasks._driver.call(request, self.timeout))))
 
     @overload
     def jobs(self, name: str) -> Jobs[bytes]: ...

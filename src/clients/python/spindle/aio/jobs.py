@@ -157,7 +157,7 @@ class JobSource(Generic[V]):
         """Acknowledges."""
         return await self._jobs.ack(item.id)
 
-    async def give_back(self, item: Job[V], pause: float) -> bool:
+    async def give_back(self, item: Job[V], pause: float, reason: str) -> bool:
         """Leaves the lease to end."""
         return True
 

@@ -249,7 +249,7 @@ class TaskSource(Generic[V]):
         """A task is done."""
         return await self._tasks._done(item._lent)
 
-    async def give_back(self, item: Task[V], pause: float) -> bool:
+    async def give_back(self, item: Task[V], pause: float, reason: str) -> bool:
         """Repays a task, or has its lease end after the pause."""
         if self._failed is not None:
             return await self._tasks._run(item._repayment(self._failed, None))

@@ -14,7 +14,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Awaitable, Callable, Generic, Hashable, List, Optional, Protocol, Type, TypeVar
 
-from .._failures import Failures
+from .._failures import Failures, reason_of
 from .._flows import pauses_of
 from ..errors import Closed, Disconnected, Error, Timeout
 from ._concurrency import CANCELLED, FAILED, Event, Mutex, Routine, check_function, signals_set, sleep
@@ -47,8 +47,10 @@ class Source(Protocol[T]):
     async def done(self, item: T) -> bool:
         """Acknowledges. False: the lease had ended."""
 
-    async def give_back(self, item: T, pause: float) -> bool:
-        """The function has raised, and the item comes back after so many seconds. False: the lease had ended."""
+    async def give_back(self, item: T, pause: float, reason: str) -> bool:
+        """The function has raised, and the item comes back: after so many seconds, if the source has no backoff of its
+        own. False: the lease had ended.
+        """
 
     def id_of(self, item: T) -> Hashable:
         """What an item has in common with its earlier tries."""
@@ -58,8 +60,8 @@ class Source(Protocol[T]):
 
 
 class Worker(Generic[T]):
-    """A coroutine function with slots that call it. Make it with :meth:`spindle.aio.Tasks.worker` or
-    :meth:`spindle.aio.Jobs.worker`.
+    """A coroutine function with slots that call it. Make it with :meth:`spindle.aio.Queue.worker`,
+    :meth:`spindle.aio.Tasks.worker` or :meth:`spindle.aio.Jobs.worker`.
 
     ``await worker.run()`` works until SIGTERM, SIGINT or :meth:`stop`. ``async with worker:`` works in the background.
     In both cases what runs ends first. The function itself stays callable: ``await worker(item)``.
@@ -168,13 +170,13 @@ class Worker(Generic[T]):
                 await self.function(item)
             except CANCELLED:
                 try:
-                    await self._source.give_back(item, 0.0)
+                    await self._source.give_back(item, 0.0, "cancelled")
                 except Error:
                     # Its lease ends by itself.
                     pass
                 raise
-            except FAILED:
-                settle = self._fail(item)
+            except FAILED as error:
+                settle = self._fail(item, reason_of(error))
             else:
                 settle = self._succeed(item)
             await self._settle(item, settle)
@@ -188,14 +190,14 @@ class Worker(Generic[T]):
             self._failures.forget(self._source.id_of(item))
         return self._source.done
 
-    def _fail(self, item: T) -> Callable[[T], Awaitable[bool]]:
+    def _fail(self, item: T, reason: str) -> Callable[[T], Awaitable[bool]]:
         # An extension would replace the pause.
         self._end_running(item)
         with self._lock:
             failure = self._failures.note(self._source.id_of(item), monotonic())
         if failure.is_logged:
             _log.exception("%r of %s fails, %d times by now", item, self._source.name, failure.times)
-        return lambda item: self._source.give_back(item, failure.pause)
+        return lambda item: self._source.give_back(item, failure.pause, reason)
 
     def _end_running(self, item: T) -> None:
         with self._lock:

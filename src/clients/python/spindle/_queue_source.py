@@ -1,0 +1,85 @@
+# Generated from aio/_queue_source.py by "python unasync.py". Change that file, not this one.
+"""Where a worker's tasks come from, if they are those of a queue by name. For threads."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Generic, Optional, Tuple, TypeVar
+
+from . import _queues
+from ._failures import pause_after
+from ._driver import Driver
+
+if TYPE_CHECKING:
+    from .queue import Queue, QueuedTask
+
+V = TypeVar("V")
+
+_log = logging.getLogger("spindle")
+# A request waits for so long at the server, and is then made anew.
+WAIT_SECONDS = 30.0
+
+
+class QueueSource(Generic[V]):
+    """A connection of its own, on which each free slot of the worker waits for one task.
+
+    When the connection ends, the server takes back what it has lent to it without an answer.
+    """
+
+    def __init__(
+        self, queue: "Queue[V]", lease: float, tries: Optional[int], backoff: Optional[Tuple[float, float]]
+    ) -> None:
+        self.name = f"queue {queue.name}"
+        self.lease: Optional[float] = lease
+        self._seconds = lease
+        self._queue = queue
+        self._tries = tries
+        self._backoff = backoff
+        self._own: "Optional[Queue[V]]" = None
+
+    def begin(self) -> None:
+        """Makes the connection."""
+        client = self._queue._client
+        driver = Driver(client._tasks_address(), client._security, is_patient=True)
+        self._own = type(self._queue)(client, driver, self._queue.name, self._queue._codec)
+
+    def take(self) -> "Optional[QueuedTask[V]]":
+        """Waits for a task. One that has had its tries already, since its workers died, is dead."""
+        assert self._own is not None
+        task = self._own.lend(self._seconds, WAIT_SECONDS)
+        if task is None or self._tries is None or task.tries <= self._tries:
+            return task
+        _log.error("%r is dead: its lease ran out %d times", task, self._tries)
+        self._settle(task, _queues.bury(task._lent, "lease ran out"))
+        return None
+
+    def _settle(self, task: "QueuedTask[V]", item: bytes) -> bool:
+        found: Any = self._queue._run(_queues.settle([item]))
+        return bool(found[0] == _queues.DONE)
+
+    def extend(self, item: "QueuedTask[V]") -> None:
+        """Extends a lease."""
+        item.extend()
+
+    def done(self, item: "QueuedTask[V]") -> bool:
+        """The task is gone."""
+        return self._settle(item, _queues.done(item._lent))
+
+    def give_back(self, item: "QueuedTask[V]", pause: float, reason: str) -> bool:
+        """The task rests, or is dead."""
+        if self._tries is not None and item.tries >= self._tries:
+            return self._settle(item, _queues.bury(item._lent, reason))
+        delay = None if self._backoff is None else pause_after(item.tries, *self._backoff)
+        return self._settle(item, _queues.give_back(item._lent, delay, reason))
+
+    def id_of(self, item: "QueuedTask[V]") -> bytes:
+        """The key."""
+        return item.key
+
+    def end(self) -> None:
+        """Ends the connection."""
+        if self._own is not None:
+            self._own._driver.close()
+
+
+__all__ = ["QueueSource"]
