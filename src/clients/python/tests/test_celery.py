@@ -1,0 +1,354 @@
+"""Celery's transport, with kombu alone: exchanges, queues, messages and their leases."""
+
+import os
+import socket
+import threading
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from conftest import PATIENCE
+from server import Server
+
+import spindle
+
+celery = pytest.importorskip("celery")
+import kombu  # noqa: E402
+from kombu import Connection, Consumer, Exchange, Producer, Queue  # noqa: E402
+from kombu.exceptions import ChannelError, OperationalError  # noqa: E402
+
+import spindle.celery  # noqa: E402, F401
+from spindle.celery import messages  # noqa: E402
+from spindle.celery.bindings import Bindings  # noqa: E402
+from spindle.celery.session import Session  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def server():
+    server = Server("--tasks", "--publish")
+    yield server
+    server.end()
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with spindle.Client(server.kv, timeout=PATIENCE, tasks=server.endpoints["tasks"]) as client:
+        yield client
+
+
+def connect(server, virtual_host="", **options):
+    options = {"lease": 2, **options}
+    return Connection(f"spindle://{server.endpoints['tasks'][6:]}/{virtual_host}", transport_options=options)
+
+
+@pytest.fixture
+def connection(server):
+    with connect(server) as connection:
+        yield connection
+
+
+def wait_for(condition):
+    while not condition():
+        threading.Event().wait(0.01)
+
+
+def received(connection, queue, count, no_ack=True, **consumer):
+    """So many messages of a queue."""
+    found = []
+    with Consumer(connection.channel(), [queue], callbacks=[lambda body, message: found.append(message)], no_ack=no_ack, **consumer):
+        while len(found) < count:
+            connection.drain_events(timeout=PATIENCE)
+    return found
+
+
+def test_messages_are_published_acknowledged_and_rejected(connection, client, name):
+    queue, own = connection.SimpleQueue(name), client.queue(name)
+    for body in ({"to": "ada"}, b"\x00\xff\n bytes", "text\nof two lines"):
+        queue.put(body)
+    first, second, third = (queue.get(timeout=PATIENCE) for _ in range(3))
+    assert (first.payload, bytes(second.body), third.payload) == ({"to": "ada"}, b"\x00\xff\n bytes", "text\nof two lines")
+    assert not first.delivery_info["redelivered"]
+    first.ack()
+    second.reject()
+    third.requeue()
+    again = queue.get(timeout=PATIENCE)
+    assert again.payload == "text\nof two lines" and again.delivery_info["redelivered"]
+    again.ack()
+    with pytest.raises(queue.Empty):
+        queue.get(block=False)
+    wait_for(lambda: own.counts().lent == 0)
+    assert [task.reason for task in own.browse("dead")] == ["rejected"]
+    assert (own.counts().ready, own.counts().times_done) == (0, 2)
+
+
+def test_a_publish_that_kombu_repeats_is_not_doubled(server, client, name):
+    """The server executes a request whose reply is lost, twice."""
+    with connect(server) as connection:
+        producer = connection.Producer()
+        session, lost = connection.transport.session, []
+        run = type(session).run
+
+        def losing(self, command, seconds=0):
+            result = run(self, command, seconds)
+            if command[0][0][0] == 0x21 and name.encode() in command[0][0] and len(lost) < 2:
+                lost.append(result)
+                raise spindle.Disconnected("the reply is lost")
+            return result
+
+        type(session).run = losing
+        try:
+            producer.publish("once", routing_key=name, retry=True, retry_policy={"interval_start": 0}, task_id="t1")
+        finally:
+            type(session).run = run
+        assert lost == [[True], [False]] and client.queue(name).counts().ready == 1
+        producer = connection.Producer()
+        producer.publish("twice", routing_key=name, task_id="t1")
+        assert client.queue(name).counts().ready == 2, "another publish is another message, with the same task id too"
+
+
+def test_a_message_that_is_published_again_is_another_one(connection, client, name):
+    queue = connection.SimpleQueue(name)
+    queue.put("first")
+    message = queue.get(timeout=PATIENCE)
+    properties = {key: value for key, value in message.properties.items() if key not in ("priority", "delivery_mode")}
+    connection.Producer().publish(message.payload, routing_key=name, **properties)
+    message.ack()
+    assert queue.get(timeout=PATIENCE).payload == "first"
+
+
+def test_the_highest_priority_goes_first_and_equal_ones_in_order(connection, name):
+    producer = connection.Producer()
+    for priority in (None, 0, 5, 9, 5, 255, 1):
+        producer.publish(f"{priority}", routing_key=name, priority=priority)
+    bodies = [message.payload for message in received(connection, Queue(name, no_declare=True), 7)]
+    assert bodies == ["255", "9", "5", "5", "1", "None", "0"]
+
+
+def test_a_task_with_an_eta_is_delayed_by_the_server_and_never_expires_there(connection, client, name):
+    producer, now = connection.Producer(), datetime.now(timezone.utc)
+    soon, later = (now + timedelta(seconds=seconds) for seconds in (0.3, 1000))
+    for eta in (soon.isoformat(), later.isoformat(), later.replace(tzinfo=None).isoformat(), None):
+        headers = {"task": "add", "id": "x", "eta": eta, "expires": now.isoformat()}
+        producer.publish(f"{eta}", routing_key=name, headers=headers, expiration=0)
+    delayed = {task.left > 100 for task in client.queue(name).browse("delayed")}
+    assert delayed == {True, False}
+    bodies = [message.payload for message in received(connection, Queue(name, no_declare=True), 3)]
+    assert bodies == [later.replace(tzinfo=None).isoformat(), "None", soon.isoformat()]
+
+
+def test_other_messages_expire(connection, client, name):
+    producer = connection.Producer()
+    producer.publish("short", routing_key=name, expiration=0)
+    producer.publish("long", routing_key=name, expiration=1000)
+    assert [message.payload for message in received(connection, Queue(name, no_declare=True), 1)] == ["long"]
+    message = {"properties": {"delivery_mode": 1}, "headers": {}}
+    assert messages.options_of(message, None) != messages.options_of({**message, "headers": {"task": "add"}}, None)
+
+
+def test_exchanges_and_their_bindings_survive_a_restart(name):
+    server = Server("--tasks", "--publish")
+    try:
+        kinds = {"direct": "red", "topic": "colour.#", "fanout": ""}
+        with connect(server) as connection:
+            for kind, key in kinds.items():
+                exchange = Exchange(f"{name}-{kind}", type=kind)
+                for number in range(2):
+                    Queue(f"{name}-{kind}-{number}", exchange, key, channel=connection.default_channel).declare()
+        server.restart()
+        with connect(server) as connection:
+            channel = connection.default_channel
+            published = [("direct", "red", 2), ("direct", "blue", 0), ("topic", "colour.dark.red", 2), ("topic", "size", 0)]
+            for kind, key, count in [*published, ("fanout", "any", 2)]:
+                Producer(channel).publish(key, exchange=f"{name}-{kind}", routing_key=key)
+                sizes = [channel.queue_purge(f"{name}-{kind}-{number}") for number in range(2)]
+                assert sum(sizes) == count and sizes[0] == sizes[1], (kind, key)
+            with pytest.raises(ChannelError, match="fanout"):
+                channel.exchange_declare(f"{name}-fanout", "topic")
+            assert (f"{name}-topic-0", f"{name}-topic", "colour.#") in list(channel.list_bindings())
+            channel.queue_unbind(f"{name}-fanout-0", f"{name}-fanout", "")
+            channel.queue_delete(f"{name}-fanout-1")
+            assert channel.get_table(f"{name}-fanout") == []
+            channel.exchange_delete(f"{name}-topic")
+            with pytest.raises(ChannelError, match="404|no exchange"):
+                channel.exchange_declare(f"{name}-topic", passive=True)
+    finally:
+        server.end()
+
+
+def test_fan_out_to_many_queues_is_one_write(connection, client, name):
+    exchange = Exchange(name, type="fanout")
+    channel = connection.default_channel
+    for number in range(20):
+        Queue(f"{name}-{number}", exchange, channel=channel).declare()
+    adds, session = [], connection.transport.session
+    run = session.run
+    session.run = lambda command, seconds=0: (adds.append(command[0][0][0]), run(command, seconds))[1]
+    Producer(channel).publish("all", exchange=name)
+    assert adds.count(0x21) == 1
+    assert all(client.queue(f"{name}-{number}").counts().ready == 1 for number in range(20))
+
+
+def test_a_virtual_host_has_its_own_queues(server, client, name):
+    with connect(server, "shop") as one, connect(server) as other:
+        one.Producer().publish("shop", routing_key=name)
+        other.Producer().publish("all", routing_key=name)
+        assert received(one, Queue(name, no_declare=True), 1)[0].payload == "shop"
+        assert client.queue(f"shop/{name}").counts().ready == 0 and client.queue(name).counts().ready == 1
+
+
+def test_no_more_is_taken_than_the_prefetch_count(connection, client, name):
+    own, producer, found = client.queue(name), connection.Producer(), []
+    for number in range(10):
+        producer.publish(number, routing_key=name)
+    channel = connection.channel()
+    consumer = Consumer(channel, [Queue(name, no_declare=True)], callbacks=[lambda body, message: found.append(message)])
+    consumer.qos(prefetch_count=3)
+    with consumer:
+        while len(found) < 3:
+            connection.drain_events(timeout=PATIENCE)
+        with pytest.raises(socket.timeout):
+            connection.drain_events(timeout=0.1)
+        assert (own.counts().lent, own.counts().ready) == (3, 7)
+        found[1].ack()
+        connection.drain_events(timeout=PATIENCE)
+        assert own.counts().lent == 3 and own.counts().ready == 6
+    channel.close()
+    wait_for(lambda: own.counts().lent == 0)
+    assert [task.tries for task in own.browse()] == [0] * 9, "what was not settled goes back, and was no try"
+
+
+def test_leases_are_extended_while_nobody_turns_the_loop(connection, client, name):
+    queue = connection.SimpleQueue(name)
+    queue.put("long")
+    message = queue.get(timeout=PATIENCE)
+    # Longer than two leases.
+    threading.Event().wait(4.5)
+    assert client.queue(name).counts().lent == 1 and client.queue(name).counts().times_ran_out == 0
+    message.ack()
+    wait_for(lambda: client.queue(name).counts().lent == 0)
+
+
+def test_leases_and_acknowledgements_outlive_the_server(name):
+    server = Server("--tasks", "--publish")
+    try:
+        with connect(server, lease=30) as connection:
+            queue = connection.SimpleQueue(name)
+            for number in range(3):
+                queue.put(number)
+            found = [queue.get(timeout=PATIENCE) for _ in range(2)]
+            server.kill()
+            found[0].ack()
+            server.start()
+            found[1].ack()
+            third = queue.get(timeout=PATIENCE)
+            assert (third.payload, third.delivery_info["redelivered"]) == (2, False)
+            third.ack()
+            with spindle.Client(server.kv, timeout=PATIENCE, tasks=server.endpoints["tasks"]) as client:
+                wait_for(lambda: client.queue(name).counts().lent == client.queue(name).counts().ready == 0)
+                assert client.queue(name).counts().dead == 0
+    finally:
+        server.end()
+
+
+def test_a_connection_from_before_a_fork_is_made_anew(connection, client, name):
+    queue = connection.SimpleQueue(name)
+    queue.put("parent")
+    message = queue.get(timeout=PATIENCE)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            queue.put("child")
+            connection.close()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    assert queue.get(timeout=PATIENCE).payload == "child"
+    lent = sorted(task.tries for task in client.queue(name).browse("lent"))
+    assert lent == [1, 1], "the child has not given back what the parent holds"
+    message.ack()
+
+
+def temporary(name, exchange=""):
+    return Queue(name, Exchange(exchange, type="fanout") if exchange else None, auto_delete=True, expires=1.0, message_ttl=0.05)
+
+
+def test_a_temporary_queue_goes_with_its_channel_and_does_not_sync(server, client, name):
+    with connect(server) as connection:
+        channel = connection.channel()
+        temporary(name, f"{name}-all")(channel).declare()
+        assert client.queue(name).counts().sync == "never"
+        Producer(channel).publish("gone in 50 ms", exchange=f"{name}-all")
+        wait_for(lambda: client.queue(name).counts().ready == 0)
+        channel.close()
+        assert client.queue(name).counts() == spindle.QueueCounts()
+        records = [task.key for task in client.queue("kombu.bindings").browse() if name.encode() in task.key]
+        assert records == [f"e\0{name}-all".encode()], "the exchange stays"
+
+
+def test_a_temporary_queue_of_a_dead_owner_is_removed_by_others(server, client, name, monkeypatch):
+    monkeypatch.setattr("spindle.celery.bindings.ALIVE_SECONDS", 0.1)
+    with connect(server) as connection:
+        # Nobody consumes it, so nobody says that it has an owner.
+        temporary(f"{name}-dead", f"{name}-all")(connection.default_channel).declare()
+        connection.Producer().publish("x", routing_key=f"{name}-dead")
+        session = Session(server.endpoints["tasks"], connection.transport.session.security, PATIENCE)
+        alive = client.queue("kombu.bindings")
+        wait_for(lambda: not [task for task in alive.browse(group="a") if f"{name}-dead".encode() in task.key])
+        Bindings(session, "").sweep()
+        assert client.queue(f"{name}-dead").counts() == spindle.QueueCounts()
+        records = [task.key for task in alive.browse() if f"{name}-dead".encode() in task.key]
+        assert records == []
+        session.close()
+
+
+def test_the_owner_of_a_temporary_queue_keeps_it(server, client, name, monkeypatch):
+    monkeypatch.setattr("spindle.celery.bindings.ALIVE_SECONDS", 1.0)
+    with connect(server, lease=0.3) as connection:
+        channel = connection.channel()
+        queue = temporary(name, f"{name}-all")
+        with Consumer(channel, [queue], no_ack=True):
+            records = client.queue("kombu.bindings")
+
+            def numbers():
+                return {task.key for task in records.browse(group="a") if task.key.startswith(f"a\0{name}\0".encode())}
+
+            first = numbers()
+            wait_for(lambda: numbers() and not numbers() & first)
+            Bindings(connection.transport.session, "").sweep()
+            assert client.queue(name).counts().sync == "never"
+
+
+def test_what_is_no_message_is_buried_and_others_are_delivered(connection, client, name):
+    client.queue(name).add("stranger", "no message")
+    connection.Producer().publish("a message", routing_key=name)
+    assert received(connection, Queue(name, no_declare=True), 1)[0].payload == "a message"
+    wait_for(lambda: client.queue(name).counts().dead == 1)
+    (dead,) = client.queue(name).browse("dead")
+    assert dead.key == b"stranger" and "no message of kombu" in dead.reason
+
+
+def test_a_queue_is_purged_and_measured(connection, name):
+    channel, producer = connection.default_channel, connection.Producer()
+    for number in range(3):
+        producer.publish(number, routing_key=name)
+    assert channel.queue_declare(name, passive=True).message_count == 3
+    assert channel.queue_purge(name) == 3 and channel.queue_declare(name).message_count == 0
+
+
+def test_a_server_that_is_away_and_one_that_refuses_are_reported(server, name):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(OperationalError, match="Is the server running"):
+        Connection(f"spindle://127.0.0.1:{port}//").ensure_connection(max_retries=1, interval_start=0)
+    with connect(server) as connection:
+        with pytest.raises(spindle.ValueTooLong, match="16 MiB"):
+            connection.Producer().publish(bytes(17 << 20), routing_key=name, serializer=None, content_type="x", content_encoding="binary")
+        connection.Producer().publish("still usable", routing_key=name)
+        with pytest.raises(ChannelError, match="direct, topic, fanout"):
+            connection.default_channel.exchange_declare(name, "headers")
+
+
+def test_the_versions_are_known(connection):
+    assert connection.info()["transport"] == "spindle" and connection.transport.driver_version() == spindle.__version__
+    assert kombu.__version__
