@@ -8,6 +8,8 @@ import sys
 
 from server import Server
 
+import spindle
+
 HERE = pathlib.Path(__file__).parent
 
 
@@ -27,6 +29,7 @@ class Worker:
     def __init__(self, server, *flags, lease="2", name="one"):
         self.log = server.path(f"{name}.log")
         environment = {**os.environ, **urls(server), "TEST_LEASE": lease, "C_FORCE_ROOT": "1"}
+        environment["PYTHONPATH"] = str(pathlib.Path(spindle.__file__).parents[1])
         program = [sys.executable, "-m", "celery", "-A", "celery_app", "worker", "-n", f"{name}@test", "-l", "info", *flags]
         self.process = subprocess.Popen(
             program,

@@ -5,21 +5,24 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import random
 import threading
-import time
 from typing import Any, Callable, List, Optional, Sequence, TypeVar, Union
 
+from celery import states
 from celery.backends.asynchronous import AsyncBackendMixin
-from celery.backends.base import BaseKeyValueStoreBackend
-from celery.exceptions import ImproperlyConfigured
+from celery.backends.base import BaseKeyValueStoreBackend, _create_chord_error_with_cause
+from celery.canvas import maybe_signature
+from celery.exceptions import ChordError, ImproperlyConfigured
+from celery.result import GroupResult, allow_join_result
+from celery.utils.functional import _regen
 from kombu.utils.functional import retry_over_time
 from kombu.utils.url import url_to_parts
 
 from ..client import Client
 from ..codecs import as_bytes
-from ..errors import Denied, Disconnected, KeyNotFound, TableExists, Timeout, ValueTooLong, VersionMismatch
+from ..errors import Denied, Disconnected, TableExists, Timeout, ValueTooLong, VersionMismatch
 from ..table import Table
+from .chords import Chord, Part
 from .results import ResultConsumer
 
 T = TypeVar("T")
@@ -31,19 +34,9 @@ DEFAULT_TABLE = "celery-results"
 # Keys that every server takes, and the values that results need.
 KEY_BYTES_MAX = 64
 VALUE_BYTES = 1 << 20
-# So long a worker may take to call the body of a chord, before another one does.
-CLAIM_SECONDS = 30.0
-_DONE = b"done"
 # Why the server is away. The requests of a backend may be repeated.
 AWAY = (Disconnected, Timeout)
 _RETRIES = {"max_retries": 20, "interval_start": 0, "interval_step": 0.2, "interval_max": 1}
-
-
-class Parts(threading.local):
-    """The part of a chord that the thread is counting, and the size of the chord."""
-
-    part = b""
-    size: Optional[int] = None
 
 
 class SpindleBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
@@ -56,7 +49,6 @@ class SpindleBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
     ResultConsumer = ResultConsumer
     supports_autoexpire = True
     supports_native_join = True
-    implements_incr = True
     persistent = True
 
     def __init__(self, url: Optional[str] = None, expires: Any = None, **kwargs: Any) -> None:
@@ -74,7 +66,6 @@ class SpindleBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         self._lock = threading.Lock()
         self._process = 0
         self._table: "Optional[Table[bytes, bytes]]" = None
-        self._parts = Parts()
         self.result_consumer = self.ResultConsumer(
             self, self.app, self.accept, self._pending_results, self._pending_messages
         )
@@ -156,75 +147,95 @@ class SpindleBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
             ) from None
 
     def delete(self, key: Key) -> None:
-        """Deletes an element. A chord that is over stays known for a while: parts of it may run again."""
-        if as_bytes(key).startswith(as_bytes(self.chord_keyprefix)):
-            self.ensure(lambda: self.table.set(self.key_of(key), _DONE, self.expires or 86_400))
-            self.ensure(lambda: self.table.delete(self._claim_of(key)))
-        else:
-            self.ensure(lambda: self.table.delete(self.key_of(key)))
+        """Deletes an element."""
+        self.ensure(lambda: self.table.delete(self.key_of(key)))
 
     def expire(self, key: Key, value: Any) -> None:
         """Gives an element a new TTL."""
         self.ensure(lambda: self.table.touch(self.key_of(key), value or 0))
 
-    def _claim_of(self, key: Key) -> bytes:
-        return self.key_of(as_bytes(key) + b"-claim")
-
     # ---------------------------------------------------------------------------------------------------- chords
 
+    @property
+    def chord_seconds(self) -> float:
+        """How long the parts of a chord are kept. 0: for ever."""
+        # Celery 5.7 has a setting of its own.
+        return float(getattr(self, "chord_expires", self.expires) or 0)
+
+    def set_chord_size(self, group_id: str, chord_size: int) -> None:
+        """A chord has so many parts. Celery says it before it publishes the last one."""
+        Chord(self, group_id).begin(chord_size)
+
+    def add_to_chord(self, chord_id: str, result: Any) -> None:
+        """A chord has another part."""
+        Chord(self, chord_id).add_one()
+
+    def apply_chord(self, header_result_args: Any, body: Any, **kwargs: Any) -> None:
+        """A chord begins. The structure of its header is kept if there are groups within."""
+        if isinstance(header_result_args[1], _regen):
+            return
+        header = self.app.GroupResult(*header_result_args)
+        if any(isinstance(result, GroupResult) for result in header.results):
+            header.save(backend=self)
+
     def on_chord_part_return(self, request: Any, state: Any, result: Any, **kwargs: Any) -> Any:
-        """Counts a part of a chord, and calls its body after the last one. A part that runs again, since its worker has
-        died, counts once.
-        """
-        if not request.group or self.get(self.get_key_for_chord(request.group)) == _DONE:
+        """Counts a part of a chord, and calls its body after the last one."""
+        if not request.group or not request.id:
             return None
-        own = f"{request.id}:{getattr(request, 'group_index', None)}".encode()
-        self._parts.part = hashlib.blake2b(own, digest_size=8).digest()
-        self._parts.size = (request.chord or {}).get("chord_size")
+        chord = Chord(self, request.group)
+        if chord.is_done():
+            return None
+        index = getattr(request, "group_index", None)
+        part = Part("" if index is None else str(index), request.id)
+        if getattr(request, "ignore_result", False):
+            self.set(chord.result_key(part), self.encode([state, self.encode_result(result, state)]))
+        parts = chord.count(part)
+        if parts is None or not chord.claim():
+            return None
+        callback = maybe_signature(request.chord, app=self.app)
         try:
-            return super().on_chord_part_return(request, state, result, **kwargs)
+            return self._call_body(callback, self._joined(chord, request.group, parts))
+        except Exception as error:
+            _log.exception("the chord %s fails", request.group)
+            failure = error if isinstance(error, ChordError) else ChordError(f"Join error: {error!r}")
+            return self.chord_error_from_stack(callback, failure)
         finally:
-            self._parts.part = b""
+            chord.end()
 
-    def incr(self, key: Key) -> int:
-        """How many parts of a chord have returned by now, this one included. 0 if another worker calls the body."""
-        count = self.ensure(lambda: self._count(self.key_of(key)))
-        if self._parts.size is not None and count >= self._parts.size and not self._claim(key):
-            return 0
-        return count
+    def _call_body(self, callback: Any, results: Any) -> None:
+        # Celery 5.7 repeats it while the broker is away.
+        publish = getattr(self.app.amqp, "_retry_publish", None)
+        try:
+            publish(callback.delay, results) if publish else callback.delay(results)
+        except Exception as error:
+            raise ChordError(f"Callback error: {error!r}") from error
 
-    def _count(self, key: bytes) -> int:
-        part, table = self._parts.part, self.table
-        while True:
-            try:
-                entry = table.entry(key)
-                version, value = entry.version, entry.value
-            except KeyNotFound:
-                version, value = 0, b""
-            if value == _DONE:
-                return 0
-            parts = {value[at : at + len(part)] for at in range(0, len(value), len(part))}
-            if part in parts:
-                return len(parts)
-            try:
-                table.cas(key, version, value + part, self.expires or 0)
-                return len(parts) + 1
-            except VersionMismatch:
-                time.sleep(random.uniform(0, 0.005))
+    def _joined(self, chord: Chord, group: str, parts: List[Part]) -> List[Any]:
+        """The results of a chord's header, in their structure."""
+        header = GroupResult.restore(group, backend=self, app=self.app)
+        if header is not None:
+            header.on_ready()
+            with allow_join_result():
+                joined: List[Any] = header.join_native(
+                    timeout=self.app.conf.result_chord_join_timeout, propagate=True
+                )
+                return joined
+        metas = self.mget([self.get_key_for_task(part.task) for part in parts])
+        return [self._result_of(chord, part, meta) for part, meta in zip(parts, metas)]
 
-    def _claim(self, key: Key) -> bool:
-        """Whether this worker calls the body. If another one is about to, this waits until it has, or has died."""
-        token = os.urandom(8)
-        while True:
-            if self.ensure(lambda: self.table.add(self._claim_of(key), token, CLAIM_SECONDS)):
-                # The other one may just have called it.
-                return self.get(key) != _DONE
-            if self.get(key) == _DONE:
-                return False
-            if self.ensure(lambda: self.table.get(self._claim_of(key))) == token:
-                # The reply to a request before was lost.
-                return True
-            time.sleep(random.uniform(0.05, 0.1))
+    def _result_of(self, chord: Chord, part: Part, meta: Optional[bytes]) -> Any:
+        own = self.get(chord.result_key(part)) if meta is None else None
+        if meta is not None:
+            found = self.decode_result(meta)
+            state, result = found["status"], found["result"]
+        elif own is not None:
+            state, result = self.decode(own)
+            result = self.exception_to_python(result) if state in states.EXCEPTION_STATES else result
+        else:
+            raise ChordError(f"the result of {part.task} has expired: raise result_expires")
+        if state in states.PROPAGATE_STATES:
+            raise _create_chord_error_with_cause(message=f"Dependency {part.task} raised {result!r}", original_exc=result)
+        return result
 
     def __reduce__(self, args: Any = (), kwargs: Any = None) -> Any:
         return super().__reduce__(args, {"url": self.url, "expires": self.expires, **(kwargs or {})})
