@@ -241,7 +241,7 @@ def test_a_part_of_a_chord_that_runs_again_counts_once(tasks, server):
     assert chord_of.count(first) is None and chord_of.count(first) is None
     assert chord_of.count(second) == [first, second] == chord_of.count(first)
     assert chord_of.claim()
-    chord_of.end()
+    chord_of.end([first, second])
     assert chord_of.is_done() and not Chord(backend, "gid").claim()
     leftover = [key for key in backend.table.scan() if key.startswith(b"chord-unlock-gid")]
     assert len(leftover) == 1, "only that it is done is kept"

@@ -6,14 +6,14 @@ import hashlib
 import logging
 import os
 import threading
-from typing import Any, Callable, List, Optional, Sequence, TypeVar, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, TypeVar, Union
 
 from celery import states
 from celery.backends.asynchronous import AsyncBackendMixin
 from celery.backends.base import BaseKeyValueStoreBackend, _create_chord_error_with_cause
 from celery.canvas import maybe_signature
 from celery.exceptions import ChordError, ImproperlyConfigured
-from celery.result import GroupResult, allow_join_result
+from celery.result import GroupResult
 from celery.utils.functional import _regen
 from kombu.utils.functional import retry_over_time
 from kombu.utils.url import url_to_parts
@@ -187,8 +187,8 @@ class SpindleBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
             return None
         index = getattr(request, "group_index", None)
         part = Part("" if index is None else str(index), request.id)
-        if getattr(request, "ignore_result", False):
-            self.set(chord.result_key(part), self.encode([state, self.encode_result(result, state)]))
+        own = self.encode([state, self.encode_result(result, state)])
+        self.ensure(lambda: self.table.set(chord.result_key(part), as_bytes(own), self.chord_seconds))
         parts = chord.count(part)
         if parts is None or not chord.claim():
             return None
@@ -200,7 +200,7 @@ class SpindleBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
             failure = error if isinstance(error, ChordError) else ChordError(f"Join error: {error!r}")
             return self.chord_error_from_stack(callback, failure)
         finally:
-            chord.end()
+            chord.end(parts)
 
     def _call_body(self, callback: Any, results: Any) -> None:
         # Celery 5.7 repeats it while the broker is away.
@@ -210,29 +210,40 @@ class SpindleBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         except Exception as error:
             raise ChordError(f"Callback error: {error!r}") from error
 
+    def mark_as_done(
+        self, task_id: str, result: Any, request: Any = None, store_result: bool = True, state: str = states.SUCCESS
+    ) -> None:
+        """A task has succeeded. Its chord knows it first: when a process dies in between, and Celery finds the result, it
+        takes the task for done.
+        """
+        if request and request.chord:
+            self.on_chord_part_return(request, state, result)
+        if store_result and not (request and getattr(request, "ignore_result", False)):
+            self.store_result(task_id, result, state, request=request)
+
     def _joined(self, chord: Chord, group: str, parts: List[Part]) -> List[Any]:
         """The results of a chord's header, in their structure."""
+        found = self.mget([chord.result_key(part) for part in parts])
+        results = [self._result_of(part, own) for part, own in zip(parts, found)]
         header = GroupResult.restore(group, backend=self, app=self.app)
-        if header is not None:
-            header.on_ready()
-            with allow_join_result():
-                joined: List[Any] = header.join_native(
-                    timeout=self.app.conf.result_chord_join_timeout, propagate=True
-                )
-                return joined
-        metas = self.mget([self.get_key_for_task(part.task) for part in parts])
-        return [self._result_of(chord, part, meta) for part, meta in zip(parts, metas)]
+        if header is None:
+            return results
+        by_task = {part.task: result for part, result in zip(parts, results)}
+        return [self._structured(node, by_task) for node in header.results]
 
-    def _result_of(self, chord: Chord, part: Part, meta: Optional[bytes]) -> Any:
-        own = self.get(chord.result_key(part)) if meta is None else None
-        if meta is not None:
-            found = self.decode_result(meta)
-            state, result = found["status"], found["result"]
-        elif own is not None:
-            state, result = self.decode(own)
-            result = self.exception_to_python(result) if state in states.EXCEPTION_STATES else result
-        else:
+    def _structured(self, node: Any, by_task: Dict[str, Any]) -> Any:
+        if isinstance(node, GroupResult):
+            return [self._structured(child, by_task) for child in node.results]
+        if node.id not in by_task:
+            raise ChordError(f"the result of {node.id} is not there: it is no part of the chord")
+        return by_task[node.id]
+
+    def _result_of(self, part: Part, own: Optional[bytes]) -> Any:
+        if own is None:
             raise ChordError(f"the result of {part.task} has expired: raise result_expires")
+        state, result = self.decode(own)
+        if state in states.EXCEPTION_STATES:
+            result = self.exception_to_python(result)
         if state in states.PROPAGATE_STATES:
             raise _create_chord_error_with_cause(message=f"Dependency {part.task} raised {result!r}", original_exc=result)
         return result

@@ -3,6 +3,7 @@
 ```text
 size     how many parts there are, known before the last of them is published
 more     parts that were added while the chord runs
+result   of each part. It is there before the part is counted
 part-N   the parts of this shard that have returned: index and task, a line each. The elements grow by compare-and-swap
 claim    the worker that calls the body. It expires, so that another one does if that worker dies
 done     the body was called. A part that runs again is not counted
@@ -59,7 +60,7 @@ class Chord:
         return key
 
     def result_key(self, part: Part) -> bytes:
-        """The key of the result of a part that stores none of its own."""
+        """The key of the result of a part."""
         return self._key(f"result-{part.place}-{part.task}")
 
     @property
@@ -125,9 +126,9 @@ class Chord:
                 return True
             time.sleep(random.uniform(0.05, 0.1))
 
-    def end(self) -> None:
+    def end(self, parts: List[Part]) -> None:
         """The body was called, or the chord has failed."""
         seconds = max(DONE_SECONDS, self._ttl)
         self._run(lambda table: table.set(self._key("done"), b"1", seconds))
         names = [self._key(name) for name in ("size", "more", "claim")]
-        self._run(lambda table: table.delete_many([*self._shards, *names]))
+        self._run(lambda table: table.delete_many([*self._shards, *names, *map(self.result_key, parts)]))

@@ -25,6 +25,13 @@ AMQP_PRIORITY_MAX = 255
 TRANSIENT_SECONDS = 86_400.0
 
 
+# The properties of a message of AMQP, and those of kombu. Others are left out, as AMQP does.
+_PROPERTIES = frozenset(
+    "app_id cluster_id content_encoding content_type correlation_id delivery_info delivery_mode expiration message_id "
+    "priority reply_to timestamp type user_id".split()
+)
+
+
 class PublishTag(str):
     """A delivery tag that this process has made. That of a message that was received is plain text: who publishes such a
     message again publishes another one.
@@ -45,6 +52,7 @@ def encode(message: Dict[str, Any]) -> bytes:
     """The value of a message."""
     body = message.get("body") or b""
     envelope = {name: part for name, part in message.items() if name != "body"}
+    envelope["properties"] = {name: part for name, part in message["properties"].items() if name in _PROPERTIES}
     encoded: str = dumps(envelope)
     return encoded.encode() + b"\n" + (body.encode() if isinstance(body, str) else bytes(body))
 
