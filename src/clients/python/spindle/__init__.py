@@ -9,6 +9,7 @@
 :class:`Worker`                    a function that is called with each task or job
 :class:`Notifications`             the changes of a table, by key
 :class:`Events`                    numbered events
+``spindle.celery``                 a broker and a result backend of Celery
 =================================  =====================================================================
 
 >>> client.table("birds", create=True).set("heron", "grey")

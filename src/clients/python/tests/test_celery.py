@@ -110,9 +110,10 @@ def test_a_message_that_is_published_again_is_another_one(connection, client, na
     queue.put("first")
     message = queue.get(timeout=PATIENCE)
     properties = {key: value for key, value in message.properties.items() if key not in ("priority", "delivery_mode")}
-    connection.Producer().publish(message.payload, routing_key=name, **properties)
+    for _ in range(2):
+        connection.Producer().publish(message.payload, routing_key=name, **properties)
     message.ack()
-    assert queue.get(timeout=PATIENCE).payload == "first"
+    assert [queue.get(timeout=PATIENCE).payload for _ in range(2)] == ["first", "first"]
 
 
 def test_the_highest_priority_goes_first_and_equal_ones_in_order(connection, name):
@@ -235,8 +236,11 @@ def test_leases_and_acknowledgements_outlive_the_server(name):
             for number in range(3):
                 queue.put(number)
             found = [queue.get(timeout=PATIENCE) for _ in range(2)]
-            server.kill()
+            # The server gets this one, and dies before it reads it.
+            server.pause()
             found[0].ack()
+            wait_for(lambda: connection.transport.puller._settling)
+            server.kill()
             server.start()
             found[1].ack()
             third = queue.get(timeout=PATIENCE)
@@ -326,6 +330,17 @@ def test_what_is_no_message_is_buried_and_others_are_delivered(connection, clien
     wait_for(lambda: client.queue(name).counts().dead == 1)
     (dead,) = client.queue(name).browse("dead")
     assert dead.key == b"stranger" and "no message of kombu" in dead.reason
+
+
+def test_all_messages_are_acknowledged_up_to_one_or_recovered(connection, client, name):
+    queue = connection.SimpleQueue(name)
+    for number in range(4):
+        queue.put(number)
+    found = [queue.get(timeout=PATIENCE) for _ in range(4)]
+    found[1].ack(multiple=True)
+    wait_for(lambda: client.queue(name).counts().times_done == 2)
+    queue.channel.basic_recover(requeue=True)
+    assert {queue.get(timeout=PATIENCE).payload for _ in range(2)} == {2, 3}
 
 
 def test_a_queue_is_purged_and_measured(connection, name):

@@ -210,6 +210,7 @@ def test_events_reach_who_listens(tasks, worker, client):
 
 
 def test_get_is_woken_and_asks_once(tasks, worker, monkeypatch):
+    monkeypatch.setattr("spindle.celery.results.LOOK_SECONDS", float("inf"))
     asked = []
     original = SpindleBackend.get
     monkeypatch.setattr(SpindleBackend, "get", lambda self, key: (asked.append(key), original(self, key))[1])

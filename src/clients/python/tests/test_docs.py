@@ -95,9 +95,22 @@ def test_the_programs_of_the_readme(client, shared_server):
     for port, kind in defaults.items():
         own = shared_server.endpoints[kind].split("://")[-1]
         program = program.replace(f"127.0.0.1:{port}", own)
+    for queue_name in client.queues():
+        client.queue(queue_name).purge("ready", "delayed", "dead", "dropped")
     known = {}
     exec(compile(program, "README.md", "exec"), known)
     known["client"].close()
+
+
+@pytest.mark.skipif(not HAS_CELERY, reason="Celery is not installed")
+def test_the_application_of_the_readme_is_one_of_celery():
+    page = pathlib.Path(__file__).parent.parent.joinpath("README.md").read_text()
+    (program,) = re.findall(r"```py\n(.*?)```", page, re.S)
+    known = {}
+    exec(compile(program, "README.md", "exec"), known)
+    app = known["app"]
+    assert app.connection_for_write().transport.driver_name == "spindle"
+    assert type(app.backend).__name__ == "SpindleBackend" and app.conf.broker_transport_options == {"lease": 60}
 
 
 def test_the_package_is_no_command_line_and_says_so():

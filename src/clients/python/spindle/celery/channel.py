@@ -321,7 +321,7 @@ class Channel(virtual.Channel):
             self._reasons[delivery_tag] = reason
 
     def _settle(self, delivery_tag: str, item: Callable[[LentTask], bytes]) -> None:
-        lent = self.qos._delivered.pop(delivery_tag, None)
+        lent = self.qos.forget(delivery_tag)
         if lent is not None:
             self._transport.puller.settle(lent.lend_key, item(lent))
 

@@ -46,9 +46,9 @@ class QoS:
         """A message that is delivered and not settled."""
         return self._delivered[delivery_tag]
 
-    def forget(self, delivery_tag: str) -> bool:
-        """A message is settled. False: it was not held."""
-        return self._delivered.pop(delivery_tag, None) is not None
+    def forget(self, delivery_tag: str) -> Any:
+        """A message is settled. Returns what was held of it, or None."""
+        return self._delivered.pop(delivery_tag, None)
 
     def up_to(self, delivery_tag: str) -> List[str]:
         """The tags of all messages that were delivered before this one, and its own."""
@@ -58,14 +58,6 @@ class QoS:
     def tags(self) -> List[str]:
         """The tags of all messages."""
         return list(self._delivered)
-
-    def ack(self, delivery_tag: str) -> None:
-        """Acknowledges a message."""
-        self.channel.basic_ack(delivery_tag)
-
-    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """Rejects a message."""
-        self.channel.basic_reject(delivery_tag, requeue=requeue)
 
     def restore_unacked(self) -> List[Any]:
         """Gives all messages back."""
