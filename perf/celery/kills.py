@@ -1,8 +1,8 @@
 """Rounds of ``kill -9`` of the server, of workers and of their processes, while tasks are published and run.
 
-    SPINDLE_BIN=target/release/spindle target/venv/bin/python perf/celery/kills.py [ROUNDS] [SEED]
+    SPINDLE_BIN=target/release/spindle target/venv/bin/python perf/celery/kills.py [ROUNDS] [SEED] [WHAT…]
 
-Three workers (prefork, threads, solo) with ``acks_late`` and ``reject_on_worker_lost``. Tasks are plain, with a countdown,
+WHAT is killed: ``server``, ``worker`` or ``process`` (of the pool prefork). Without it all are. Three workers (prefork, threads, solo) with ``acks_late`` and ``reject_on_worker_lost``. Tasks are plain, with a countdown,
 with priorities, with retries, and in chords of four. Each writes a line when it has run. At the end each task whose
 publish was acknowledged has a line. How many have more is printed: Celery runs a task again when it does not know its
 end. The status is 1 if one is lost.
@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 
 HERE = pathlib.Path(__file__).parent
 PACKAGE = HERE.parents[1] / "src/clients/python"
@@ -134,6 +135,7 @@ class Publisher(threading.Thread):
             except Exception as error:
                 self.failed += 1
                 print(f"not published: {type(error).__name__}: {error}", flush=True)
+                traceback.print_exc(file=sys.stdout)
             time.sleep(0.01)
 
 
@@ -155,6 +157,7 @@ def drained(run):
 def main():
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 50
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else random.randrange(10_000)
+    kinds = sys.argv[3:] or ["server", "server", "worker", "worker", "process"]
     random.seed(seed)
     killed = collections.Counter()
     with tempfile.TemporaryDirectory(prefix="kills-", dir=os.environ.get("KILLS_FOLDER")) as folder:
@@ -164,7 +167,7 @@ def main():
         try:
             for _ in range(rounds):
                 time.sleep(random.uniform(0.3, 2.0))
-                what = random.choice(("server", "server", "worker", "worker", "process"))
+                what = random.choice(kinds)
                 if what == "server":
                     run.kill_server(random.uniform(0, 1.0))
                 elif what == "worker":

@@ -97,6 +97,7 @@ class Guarded(Server):
     USERS = {
         "root": ("--admin",),
         "ada": ("--own", "eu-", "--tasks", "write", "--jobs-write", "mail"),
+        "bea": ("--tasks-write", "kombu.", "--tasks-write", "table-"),
         "eve": ("--read", "eu-", "--tasks", "read", "--jobs-read", "mail"),
     }
     PEM = pathlib.Path(__file__).parent / "localhost.pem"

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 from conftest import PATIENCE
-from server import Server
+from server import Guarded, Server
 
 import spindle
 
@@ -273,8 +273,8 @@ def test_a_connection_from_before_a_fork_is_made_anew(connection, client, name):
     message.ack()
 
 
-def temporary(name, exchange=""):
-    return Queue(name, Exchange(exchange, type="fanout") if exchange else None, auto_delete=True, expires=1.0, message_ttl=0.05)
+def temporary(name, exchange="", ttl=0.05):
+    return Queue(name, Exchange(exchange, type="fanout") if exchange else None, auto_delete=True, expires=1.0, message_ttl=ttl)
 
 
 def test_a_temporary_queue_goes_with_its_channel_and_does_not_sync(server, client, name):
@@ -362,6 +362,34 @@ def test_a_server_that_is_away_and_one_that_refuses_are_reported(server, name):
         connection.Producer().publish("still usable", routing_key=name)
         with pytest.raises(ChannelError, match="direct, topic, fanout"):
             connection.default_channel.exchange_declare(name, "headers")
+
+
+@pytest.mark.parametrize("mechanism", ["plain", "curve"])
+def test_a_user_who_is_no_admin_publishes_and_consumes(name, mechanism):
+    server = Guarded("--tasks")
+    try:
+        options, login = {"lease": 2}, "bea:aeb@"
+        if mechanism == "curve":
+            options["curve"], login = tuple(server.keys("bea")), ""
+        url = f"spindle://{login}{server.endpoints['tasks'][6:]}//"
+        with Connection(url, transport_options=options) as connection:
+            channel = connection.channel()
+            temporary(name, f"{name}-all", 100)(channel).declare()
+            Producer(channel).publish("hello", exchange=f"{name}-all", expiration=1000)
+            queue = Queue(name, no_declare=True)
+            with Consumer(channel, [queue], no_ack=True, callbacks=[lambda body, message: None]):
+                connection.drain_events(timeout=PATIENCE)
+            simple = connection.SimpleQueue(f"{name}-simple")
+            for number in range(100):
+                simple.put(number)
+            for number in range(100):
+                message = simple.get(timeout=PATIENCE)
+                assert message.payload == number
+                message.ack()
+        with pytest.raises((spindle.Denied, OperationalError)):
+            Connection(f"spindle://bea:wrong@{server.endpoints['tasks'][6:]}//").ensure_connection(max_retries=1)
+    finally:
+        server.end()
 
 
 def test_the_versions_are_known(connection):
