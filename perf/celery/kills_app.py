@@ -14,7 +14,7 @@ app.conf.update(
     task_reject_on_worker_lost=True,
     task_publish_retry_policy={"max_retries": None, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.5},
     worker_prefetch_multiplier=4,
-    broker_transport_options={"lease": 3},
+    broker_transport_options={"lease": float(os.environ.get("KILLS_LEASE", "3"))},
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
     worker_hijack_root_logger=False,

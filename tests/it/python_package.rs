@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use crate::harness::{REAL_PEERS, SPINDLE, python_with_pyzmq};
 
 /// What builds and tests the wheel.
-const TOOLS: &str = "import build, hatchling, mypy, pytest, xxhash";
+const TOOLS: &str = "import build, celery, hatchling, mypy, pytest, xxhash";
 /// Prints the folder of the packages of an environment.
 const PACKAGES: &str = "import sysconfig; print(sysconfig.get_path('purelib'))";
 

@@ -108,9 +108,8 @@ class SpindleBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
 
     def notifications(self) -> Any:
         """The changes of the table from now on."""
-        table = self.table
         try:
-            return self.ensure(lambda: table._client.notifications(self._name))
+            return self.ensure(lambda: self.table._client.notifications(self._name))
         except Disconnected as error:
             raise Disconnected(f"results are awaited through notifications (--publish): {error}") from None
 

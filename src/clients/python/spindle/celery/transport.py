@@ -76,6 +76,8 @@ class Transport(virtual.Transport):
         self._refreshed = monotonic()
         self._puller: Optional[Puller] = None
         self._puller_process = 0
+        # The event loop that delivers the messages, if there is one.
+        self._loop: Any = None
 
     def driver_version(self) -> str:
         """The version of this package."""
@@ -104,6 +106,8 @@ class Transport(virtual.Transport):
             while channels:
                 channels.pop().close()
         if self._puller is not None:
+            if self._loop is not None:
+                self.unregister_from_event_loop(connection, self._loop)
             puller, self._puller = self._puller, None
             puller.close()
         self.session.close()
@@ -148,10 +152,12 @@ class Transport(virtual.Transport):
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
         """The event loop delivers the messages. The descriptor is readable as long as there are some."""
+        self._loop = loop
         loop.add_reader(self.puller.fileno(), self._on_ready)
 
     def unregister_from_event_loop(self, connection: Any, loop: Any) -> None:
         """The event loop delivers no more messages."""
+        self._loop = None
         if self.has_puller:
             loop.remove_reader(self.puller.fileno())
 
