@@ -294,7 +294,7 @@ impl Engine {
             }
             Request::Nothing => Outcome::Done,
             Request::Keep { kept } => {
-                self.entry_mut(queue_index).is_kept = kept;
+                self.entry_mut(queue_index).holds.is_kept = kept;
                 Outcome::Done
             }
             Request::Count => Outcome::Counted(self.entry(queue_index).queue.counts().ready),

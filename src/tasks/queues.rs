@@ -44,6 +44,15 @@ struct StoredQueue {
     settings: QueueSettings,
 }
 
+/// What keeps a queue in memory without a task, beside requests that wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct QueueHolds {
+    /// Kicks and purges that go on in it.
+    pub(super) sweeps: u32,
+    /// Whether a frontend keeps it.
+    pub(super) is_kept: bool,
+}
+
 /// A queue with its name, policy, waiting requests and metrics.
 #[derive(Debug)]
 pub(super) struct QueueEntry {
@@ -52,10 +61,7 @@ pub(super) struct QueueEntry {
     policy: Policy,
     /// First come, first served. Empty while a task may be leased.
     pub(super) waiters: QueueWaits,
-    /// Kicks and purges that go on in it.
-    pub(super) sweeps: u32,
-    /// Whether it stays in memory without a task.
-    pub(super) is_kept: bool,
+    pub(super) holds: QueueHolds,
     /// When something happens in it by itself, with the timer for that.
     pub(super) alarm: Option<(u64, TimerId)>,
     /// What is stored of it. `None` if the queue is not stored.
@@ -255,8 +261,7 @@ impl Queues {
             name,
             policy: Policy::Always,
             waiters: QueueWaits::new(),
-            sweeps: 0,
-            is_kept: false,
+            holds: QueueHolds::default(),
             alarm: None,
             stored,
             marked: false,
@@ -342,7 +347,7 @@ pub(super) fn number_of(queue_index: usize) -> u32 {
 impl QueueEntry {
     /// Whether the queue is to be removed: it is of a family, its last task is gone, nothing is set, and no request waits.
     pub(super) fn is_over(&self) -> bool {
-        !self.is_stored() && self.waiters.is_empty() && self.sweeps == 0 && !self.is_kept
+        !self.is_stored() && self.waiters.is_empty() && self.holds == QueueHolds::default()
     }
 
     /// Whether the store keeps it. A queue that has nothing but requests that wait is in memory alone.

@@ -8,9 +8,9 @@
 //!
 //! This module sends nothing and ends no lease.
 
+use super::outcome::{GrantedLease, Outcome};
 use super::payload::{BROUGHT, Payload};
 use super::record::TaskRecord;
-use super::request::{GrantedLease, Outcome};
 use super::shown::{BrowsedPage, BrowsedTask, ShownReason};
 use crate::store::{self, ReadOrder, StoreSnapshot, TaskKey, Value};
 

@@ -215,7 +215,7 @@ fn a_tube_is_the_queue_of_the_other_protocol_and_who_holds_a_job_is_one() {
     assert_eq!(client.ask(&format!("delete {number}")), "NOT_FOUND");
     // The other protocol has names that are none of a tube.
     ask(&server, "ADD a,b 1 x");
-    assert_eq!(client.ask("list-tubes"), "OK 21: ---\n- default\n- mail\n".replace("21", "20"));
+    assert_eq!(client.ask("list-tubes"), "OK 21: ---\n- default\n- mail\n");
     server.stop();
 }
 

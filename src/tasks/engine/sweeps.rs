@@ -58,7 +58,7 @@ impl Engine {
     /// Begins a sweep, which is answered at its end.
     pub(super) fn begin_sweep(&mut self, queue_index: usize, ticket: Ticket, sweep: Sweep) {
         let entry = self.entry_mut(queue_index);
-        entry.sweeps += 1;
+        entry.holds.sweeps += 1;
         let (sweep, place) = entry.queue.sweep_begins(sweep);
         self.sweeps.running.push_back(RunningSweep { ticket, queue_index, sweep, place, taken: 0 });
     }
@@ -92,7 +92,7 @@ impl Engine {
     }
 
     fn end_sweep(&mut self, running: &RunningSweep) {
-        self.entry_mut(running.queue_index).sweeps -= 1;
+        self.entry_mut(running.queue_index).holds.sweeps -= 1;
         self.answers.push((running.ticket, Outcome::Counted(running.taken)));
     }
 }

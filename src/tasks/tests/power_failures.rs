@@ -31,12 +31,15 @@ const STATES: [BrowsedState; 5] =
     [BrowsedState::Ready, BrowsedState::Delayed, BrowsedState::Lent, BrowsedState::Dead, BrowsedState::Dropped];
 const HOLDER: u64 = 5;
 
+/// By the place of the queue and the key.
+type SeenTasks = BTreeMap<(usize, Box<[u8]>), (BrowsedState, BrowsedTask)>;
+
 /// What is known of all tasks and queues at one time.
 #[derive(Debug, PartialEq)]
 struct Dump {
     now: u64,
     /// By queue and key.
-    tasks: BTreeMap<(usize, Box<[u8]>), (BrowsedState, BrowsedTask)>,
+    tasks: SeenTasks,
     records: BTreeMap<TaskKey, Vec<u8>>,
     queues: BTreeMap<Box<[u8]>, ListedQueue>,
 }
@@ -313,7 +316,7 @@ impl PowerHistory {
         self.dumps.insert(self.server.store.counts().0, dump);
     }
 
-    /// Which dump is that of a store when so many batches are left of those that are not synced.
+    /// The number of the dump that a store has when so many batches without a sync are left.
     fn kept(&self, store: &FakeDisk, left: usize) -> usize {
         let (written, unsynced) = (store.counts().0, store.unsynced());
         let before = self.dumps.range(..=written - unsynced + left.min(unsynced)).next_back();
@@ -358,7 +361,7 @@ impl PowerHistory {
                 let mut keys = last.tasks.keys().filter(|(of, _)| *of == queue).map(|(_, key)| key.clone());
                 keys.nth(*place).map_or_else(Vec::new, |key| self.about(key, about))
             }
-            TaskInput::Configure(change) => vec![Request::Configure { change: Box::new(change.clone()) }],
+            TaskInput::Configure(change) => vec![Request::Configure { change: Box::new(*change) }],
         }
     }
 

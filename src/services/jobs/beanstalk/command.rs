@@ -1,7 +1,7 @@
 //! The commands of beanstalkd's protocol, as their lines say them.
 //!
 //! A word may have more behind it where beanstalkd 1.12 reads no further: `quitter` is quit, and `reserve-with-timeout 5x`
-//! waits for five seconds. Its clients cannot tell, and this server answers each line as that one does.
+//! waits for five seconds. This server answers each line in the same way.
 //!
 //! This module reads no bodies and carries nothing out.
 

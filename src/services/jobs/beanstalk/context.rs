@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::command::Verb;
-use super::conversation::TimedCommand;
 use super::reply::{ConnectionSums, LogFigures, ServerFigures};
 use super::session::{Roles, SessionBounds};
 use super::tubes::{TubeUse, Tubes};
@@ -65,6 +64,14 @@ impl DrainSwitch {
         // Relaxed: as above.
         self.0.load(Ordering::Relaxed)
     }
+}
+
+/// A command that was read, for the figures.
+pub(super) struct TimedCommand {
+    pub(super) verb: Verb,
+    pub(super) tube: Rc<[u8]>,
+    /// When its last byte was read.
+    pub(super) arrived: Now,
 }
 
 /// Connections by what they have done.

@@ -6,8 +6,8 @@
 //!  │                                       └─► too long ─► Skip ─► JOB_TOO_BIG
 //!  └─► longer ─► Rest: to its end ─► BAD_FORMAT
 //! ```
-//! A line ends with the first CR of 224 bytes if an LF is behind it. So a CR in a line makes it endless, as in beanstalkd:
-//! each stands for all that may come in the same portion.
+//! A line ends with the first CR of 224 bytes if an LF is behind it. So a line with another CR in it has no end before those
+//! 224 bytes, as in beanstalkd.
 //!
 //! This module reads no sockets.
 

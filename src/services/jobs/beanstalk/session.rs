@@ -175,7 +175,7 @@ impl Session {
         self.roles
     }
 
-    /// The tubes in which it waits: those that it watches and may write in.
+    /// The watched tubes in which it may write: there it waits.
     pub(super) fn waits_in(&self) -> Vec<&TubeUse> {
         self.watched.iter().filter(|tube| self.may(Access::Write, tube.name())).collect()
     }

@@ -63,11 +63,11 @@ pub(super) struct Tubes {
     on_change: Rc<OnChange>,
 }
 
-/// Hears that somebody refers to a tube, or nobody any more.
+/// Called when somebody refers to a tube, or nobody any more.
 type OnChange = dyn Fn(&[u8], bool);
 
 impl Tubes {
-    /// No tubes yet. `on_change` hears when the first one refers to a tube, and when the last one does no more.
+    /// No tubes yet. `on_change` is called when the first one refers to a tube, and when the last one does no more.
     pub(super) fn new(on_change: impl Fn(&[u8], bool) + 'static) -> Self {
         Self { all: Rc::default(), pauses: Rc::default(), on_change: Rc::new(on_change) }
     }
@@ -144,9 +144,9 @@ mod tests {
 
     #[test]
     fn a_tube_is_there_as_long_as_somebody_refers_to_it() {
-        let heard = Rc::new(RefCell::new(Vec::new()));
-        let hears = Rc::clone(&heard);
-        let tubes = Tubes::new(move |name, is_there| hears.borrow_mut().push((name.to_vec(), is_there)));
+        let changes = Rc::new(RefCell::new(Vec::new()));
+        let noted = Rc::clone(&changes);
+        let tubes = Tubes::new(move |name, is_there| noted.borrow_mut().push((name.to_vec(), is_there)));
         let used = tubes.refer(b"mail", TubeRole::Used);
         let watched = tubes.refer(b"mail", TubeRole::Watched);
         assert_eq!(tubes.figures(b"mail"), Some(TubeFigures { used: 1, watched: 1, ..TubeFigures::default() }));
@@ -154,6 +154,6 @@ mod tests {
         assert_eq!(tubes.figures(b"mail"), Some(TubeFigures { watched: 1, ..TubeFigures::default() }));
         drop(watched);
         assert!(tubes.figures(b"mail").is_none() && tubes.names().is_empty());
-        assert_eq!(*heard.borrow(), [(b"mail".to_vec(), true), (b"mail".to_vec(), false)]);
+        assert_eq!(*changes.borrow(), [(b"mail".to_vec(), true), (b"mail".to_vec(), false)]);
     }
 }

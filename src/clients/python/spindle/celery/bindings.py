@@ -28,7 +28,7 @@ from .session import Session
 _log = logging.getLogger("spindle")
 _NAME = "kombu.bindings"
 _CUT = b"\0"
-# A temporary queue whose owner was not heard of for so many seconds is removed, or after its "x-expires" if that is more.
+# A temporary queue whose owner has not been there for so many seconds is removed, or after its "x-expires" if that is more.
 ALIVE_SECONDS = 60.0
 # The seconds between two looks of a process for temporary queues that are nobody's.
 SWEEP_SECONDS = 60.0

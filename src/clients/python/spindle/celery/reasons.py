@@ -1,4 +1,4 @@
-"""Why a message is rejected. Celery's worker tells the message only that it is, so this notes the failure of its task
+"""Why a message is rejected. Celery's worker gives the message no reason, so this notes the failure of its task
 there.
 """
 
