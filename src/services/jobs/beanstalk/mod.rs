@@ -17,4 +17,6 @@ mod input;
 mod reply;
 pub mod serve;
 mod session;
+#[cfg(test)]
+mod tests;
 mod tubes;
