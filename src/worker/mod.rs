@@ -41,6 +41,7 @@ use crate::services::events::mysql::claims::Claims;
 use crate::services::events::mysql::{DatabaseAddress, UnsuitableDatabase};
 use crate::services::events::words::word;
 use crate::services::jobs::wire::JobId;
+use crate::services::tasks::wire::{LeaseEnd, NamedLease};
 use crate::threads;
 
 /// How long a slot waits after a failure: long enough to spare a database that is down, short beside a restart. A
@@ -207,7 +208,10 @@ pub fn start(config: WorkerConfig) -> Result<RunningWorker, WorkerError> {
 pub fn start_work(config: WorkConfig) -> Result<RunningWorker, WorkerError> {
     let WorkConfig { source, command, slots, lease } = config;
     match &source {
-        WorkSource::Tasks { endpoint, .. } => reach(endpoint)?,
+        WorkSource::Tasks { endpoint, queues } => {
+            reach(endpoint)?;
+            may_work(endpoint, queues)?;
+        }
         WorkSource::Jobs { client, queue } => reach_jobs(client, queue)?,
     }
     let mut running = RunningWorker::new()?;
@@ -242,13 +246,19 @@ fn reach(endpoint: &str) -> Result<(), tasks::Error> {
     }
 }
 
+/// Asks for what changes nothing, and needs the permission of a worker: there are no such leases.
+fn may_work(endpoint: &str, queues: &[Vec<u8>]) -> Result<(), tasks::Error> {
+    let leases = queues.iter().map(|queue| (NamedLease { queue, lend_key: 0, key: b"" }, LeaseEnd::NotBegun));
+    TasksClient::connect_within(endpoint, TIMEOUT_DEFAULT)?.settle_many(leases.collect()).map(drop)
+}
+
 /// Returns when the server of jobs answers. If it does not answer at once, the log says that the worker waits.
 fn reach_jobs(client: &JobsClient, queue: &[u8]) -> Result<(), jobs::Error> {
     let ask = |timeout: Duration| {
         let mut client = client.clone();
         client.set_connect_timeout(timeout);
-        // There is no such job.
-        client.is_in(queue, JobId(0)).map(drop)
+        // There is no such job. The request needs the permission of a worker.
+        client.ack(queue, JobId(0)).map(drop)
     };
     match ask(AT_ONCE) {
         Err(jobs::Error::NoAnswer { address, .. }) => {

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::admin::awaited;
 use crate::harness::{Guarded, PATIENCE, SPINDLE, Server, free_port, spindle, spindle_reads};
+use crate::tls::Folder;
 
 /// What a worker works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -360,6 +361,62 @@ fn as_many_commands_run_at_once_as_there_are_slots() {
         assert_eq!(worker.stop(), "done 3, given back 0, lost 0", "{kind:?}");
         yard.server.stop();
     }
+}
+
+/// A worker that waits over TLS ends at once, too.
+#[test]
+fn jobs_are_worked_on_over_tls_by_a_user() {
+    let folder = Folder::new();
+    let server = folder.start();
+    let port = |address: &str| address.rsplit_once(':').unwrap().1.to_owned();
+    let certificate = folder.path("certificate");
+    let (jobs, admin) =
+        (format!("tls://localhost:{}", port(server.jobs())), format!("https://localhost:{}", port(server.admin())));
+    let command = |arguments: &[&str]| {
+        let mut command = Command::new(SPINDLE);
+        command.args(arguments).args(["--user", "root", "--tls-ca", certificate.to_str().unwrap()]);
+        command.env("SPINDLE_PASSWORD", "heron").stdin(Stdio::null());
+        command
+    };
+    let output = folder.path("output");
+    let child = command(&["job", "work", "mail", "--command", "cat", "--connect", &jobs])
+        .stdout(File::create(&output).unwrap())
+        .spawn()
+        .unwrap();
+    let worker = Worker { child: Guarded(child), output };
+    awaited("ready", || worker.printed().starts_with("ready\n").then_some(()));
+    assert!(command(&["job", "add", "mail", "to ada", "--connect", &jobs]).status().unwrap().success());
+    awaited("the work", || worker.printed().contains("to ada").then_some(()));
+    awaited("the end of the job", || {
+        // The queue is listed as long as the worker waits in it.
+        let list = command(&["job", "list", "--json", "--admin", &admin]).output().unwrap();
+        assert!(list.status.success(), "{}", String::from_utf8_lossy(&list.stderr));
+        let queue: Value = serde_json::from_slice(&list.stdout).ok()?;
+        (queue["leased"] == 0 && queue["ready"] == 0).then_some(())
+    });
+    assert!(worker.stop().ends_with("done 1, given back 0, lost 0"));
+    server.stop();
+}
+
+#[test]
+fn a_worker_that_may_not_ends_with_the_status_of_a_denial() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (users, password) = (inside("users"), inside("password"));
+    fs::write(&password, "heron").unwrap();
+    let add =
+        ["user", "add", "eve", "--users", &users, "--password-stdin", "--tasks-read", "mail", "--jobs-read", "mail"];
+    assert!(spindle_reads(&add, b"heron").status.success());
+    let server = Server::start_tasks(&folder.path().join("data"), &["--jobs", "0", "--users", &users]);
+    for command in [
+        &["task", "work", "--queue", "mail", "--connect", server.tasks()][..],
+        &["job", "work", "mail", "--connect", server.jobs()],
+    ] {
+        let login = ["--command", "true", "--user", "eve", "--password-file", &password];
+        let output = spindle(&[command, &login].concat());
+        assert_eq!(output.status.code(), Some(5), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    server.stop();
 }
 
 #[test]
