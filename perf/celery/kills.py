@@ -173,7 +173,9 @@ def main():
                 elif what == "worker":
                     run.kill_worker(random.choice(POOLS))
                 elif not run.kill_child():
-                    continue
+                    # The worker is just beginning.
+                    what = "worker"
+                    run.kill_worker(POOLS[0])
                 killed[what] += 1
             publisher.stopped.set()
             publisher.join()

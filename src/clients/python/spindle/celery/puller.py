@@ -18,7 +18,7 @@ import os
 import select
 import threading
 from collections import deque
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
 
 from .. import _queues
@@ -213,6 +213,7 @@ class Puller:
                 self._step(monotonic())
             except Exception:
                 _log.exception("the messages of %s continue after a fault", self._endpoint)
+                sleep(PAUSE_SECONDS)
             with self._lock:
                 is_over = self._is_closing and not self._ends and not self._settling and not self._posts
                 if self._is_closing and closing_until is None:
