@@ -32,6 +32,15 @@ def again(call, *errors):
             pass
 
 
+def wait_for_extensions(queue, count):
+    """Waits until the only lease of a queue was extended so often. One that has ended fails."""
+    before, extensions = float("inf"), 0
+    while extensions < count:
+        (task,) = queue.browse("lent")
+        extensions += task.left > before
+        before = task.left
+
+
 @pytest.fixture(autouse=True)
 def bound(request):
     """No test hangs, and none leaves servers behind."""

@@ -6,7 +6,7 @@ import threading
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from conftest import PATIENCE
+from conftest import PATIENCE, wait_for_extensions
 from server import Guarded, Server
 
 import spindle
@@ -221,8 +221,8 @@ def test_leases_are_extended_while_nobody_turns_the_loop(connection, client, nam
     queue = connection.SimpleQueue(name)
     queue.put("long")
     message = queue.get(timeout=PATIENCE)
-    # Longer than two leases.
-    threading.Event().wait(4.5)
+    # Three of them are a lease.
+    wait_for_extensions(client.queue(name), 5)
     assert client.queue(name).counts().lent == 1 and client.queue(name).counts().times_ran_out == 0
     message.ack()
     wait_for(lambda: client.queue(name).counts().lent == 0)

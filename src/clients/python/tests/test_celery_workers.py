@@ -6,7 +6,7 @@ import threading
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from conftest import PATIENCE
+from conftest import PATIENCE, wait_for_extensions
 from server import Server
 
 import spindle
@@ -19,6 +19,7 @@ from celery_worker import Worker, urls  # noqa: E402
 
 from spindle.celery.backend import SpindleBackend  # noqa: E402
 from spindle.celery.chords import Chord, Part  # noqa: E402
+from spindle.celery.results import ResultConsumer  # noqa: E402
 
 FLAGS = ("--tasks", "--publish", "--max-value", "1M")
 
@@ -112,8 +113,8 @@ def test_a_long_task_of_the_pool_solo_keeps_its_lease(tasks, server, client):
     with Worker(server, "-P", "solo", lease="0.6", name="long"):
         result = tasks.held.delay("long")
         celery_app.wait_until("begun-long")
-        # Three leases.
-        threading.Event().wait(1.8)
+        # Three of them are a lease.
+        wait_for_extensions(client.queue("celery"), 7)
         assert client.queue("celery").counts().lent == 1
         celery_app.note("release-long")
         assert result.get(timeout=PATIENCE) == 1
@@ -216,8 +217,12 @@ def test_get_is_woken_and_asks_once(tasks, worker, monkeypatch):
     monkeypatch.setattr(SpindleBackend, "get", lambda self, key: (asked.append(key), original(self, key))[1])
     result = tasks.held.delay("woken")
     celery_app.wait_until("begun-woken")
-    threading.Timer(1.5, celery_app.note, ["release-woken"]).start()
+    receive, is_waiting = ResultConsumer._receive, threading.Event()
+    monkeypatch.setattr(ResultConsumer, "_receive", lambda self, time: (is_waiting.set(), receive(self, time))[1])
+    releaser = threading.Thread(target=lambda: is_waiting.wait(PATIENCE) and celery_app.note("release-woken"))
+    releaser.start()
     assert result.get(timeout=PATIENCE) == 1
+    releaser.join()
     assert len(asked) <= 4, "before it waits, and for each of its states"
 
 

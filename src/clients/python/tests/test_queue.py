@@ -8,7 +8,7 @@ import sys
 import threading
 
 import pytest
-from conftest import PATIENCE
+from conftest import PATIENCE, wait_for_extensions
 from server import Server
 
 import spindle
@@ -235,10 +235,8 @@ def test_a_lease_is_extended_while_its_function_runs(own):
 
     @own.worker(lease=0.5)
     def slow(task):
-        # Three leases end if nobody extends this one.
-        end = threading.Event()
-        threading.Timer(1.6, end.set).start()
-        end.wait(PATIENCE)
+        # Three of them are a lease.
+        wait_for_extensions(own, 7)
         seen.append((task.tries, own.lend()))
 
     own.add("slow", "")
