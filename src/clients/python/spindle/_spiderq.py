@@ -25,6 +25,7 @@ _QUEUE_EMPTY, _PONG, _REMOVED, _NOT_REMOVED = 16, 17, 18, 19
 # Errors: a tag that is unknown, or not for this user; a status that is unknown; keys and values that are too long.
 _UNKNOWN_TAG, _UNKNOWN_STATUS = 2, 14
 _KEY_ERRORS, _VALUE_ERRORS = (4, 10, 40, 45, 48, 58, 69), (6, 12, 42, 71)
+_FAN_OUT_VALUE = 71
 # There are too many queues.
 _TOO_MANY_QUEUES = 72
 _COUNTERS = {
@@ -64,7 +65,8 @@ def _fault(reply: bytes) -> Error:
     if number in _VALUE_ERRORS:
         if reply[6:10] == bytes(4):
             return OutOfDisk("the disk of the server of tasks has no room for more")
-        return ValueTooLong("the value of a task has 16 MiB at most, and what one request adds to all its queues 32")
+        both = ", and what one request adds to all its queues 32" if number == _FAN_OUT_VALUE else ""
+        return ValueTooLong(f"the value of a task has 16 MiB at most{both}")
     if number == _TOO_MANY_QUEUES:
         return OutOfMemory("the server of tasks has no place for another queue: purge those that are not needed")
     return BadRequest(f"the server of tasks refuses the request with error {number}")
