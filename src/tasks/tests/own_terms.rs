@@ -126,3 +126,17 @@ fn without_a_token_it_is_the_lease_of_whoever_holds_the_task() {
     leased(real.commit_one(poll(100), 1_049));
     assert_eq!(real.commit_one(touch(1_000), 1_150), refused, "the lease has run out");
 }
+
+/// Both are found in one table.
+#[test]
+fn a_key_is_no_unique_name_and_a_unique_name_is_no_key() {
+    let mut real = RealQueues::open(FakeDisk::new(), LeaseOrder::Priority, Policy::Always, 0);
+    added(real.commit_one(add("one"), 0));
+    let first = added(real.commit_one(named(b"one"), 0));
+    assert_eq!(real.commit_one(named(b"one"), 0), kept(&first));
+    added(real.commit_one(named(b"two"), 0));
+    added(real.commit_one(add("two"), 0));
+    let has = |key: &[u8]| Request::Has { key: key.into() };
+    assert_eq!(real.commit_one(has(b"two"), 0), ReadAnswer::Plain(Outcome::Found(None)));
+    assert_eq!(real.commit_one(has(b"three"), 0), ReadAnswer::Plain(Outcome::Refused));
+}

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::reservations::RealJobs;
 use super::{ReadAnswer, token_of};
 use crate::limits::LEASES_PER_BATCH;
-use crate::store::Value;
 use crate::store::tests::fake_disk::FakeDisk;
-use crate::tasks::record::task_key;
+use crate::store::{Space, Store, Value};
+use crate::tasks::record::{StateRecord, TaskRecord, task_key};
 use crate::tasks::{
     AddTerms, Backoff, Browse, BrowsedState, Family, GrantedLease, JobState, Outcome, Payload, QueueChange, Rate,
     Request, ReservationEnd, ShownJob, ShownReason, USUAL_CLASS,
@@ -202,7 +202,45 @@ fn a_place_in_memory_that_is_used_again_in_one_batch_is_that_of_the_new_job_alon
     }
 }
 
+/// A death takes the place in the order of deaths, and a job that comes back has its old place all the same.
+#[test]
+fn a_dead_job_that_is_reserved_and_given_back_stands_where_it_stood() {
+    let store = FakeDisk::new();
+    let mut real = start(&store, 0);
+    let id = pushed(&mut real, AddTerms::default(), 0);
+    let place = |expected| {
+        let mut found = None;
+        store.clone().take(Space::Tasks, &mut |_, bytes| {
+            let record = TaskRecord::decode(bytes).unwrap();
+            assert_eq!(record.state, expected);
+            found = Some(record.position);
+        });
+        found.unwrap()
+    };
+    let first = place(StateRecord::Ready);
+    reserved(&mut real, id, 0);
+    assert_eq!(ask(&mut real, end(id, ReservationEnd::Buried { class: USUAL_CLASS }), 0), Outcome::Died);
+    assert_ne!(place(StateRecord::Dead), first);
+    reserved(&mut real, id, 0);
+    assert_eq!(ask(&mut real, end(id, release(0)), 0), Outcome::Done);
+    assert_eq!(place(StateRecord::Ready), first);
+}
+
 // ---------------------------------------------------------------------------------------------------------------- ends
+
+#[test]
+fn a_job_that_is_deleted_is_done_if_its_connection_held_it_and_removed_if_nobody_did() {
+    let mut real = start(&FakeDisk::new(), 0);
+    let ids = [(); 3].map(|()| pushed(&mut real, AddTerms::default(), 0));
+    reserved(&mut real, ids[0], 0);
+    let delete = |id, holder| Request::Delete { key: of(id), holder };
+    assert_eq!(ask(&mut real, delete(ids[0], Family::holder(8)), 0), Outcome::Refused);
+    assert_eq!(ask(&mut real, delete(ids[0], holder()), 0), Outcome::Done);
+    assert_eq!(ask(&mut real, delete(ids[1], holder()), 0), Outcome::Done);
+    assert_eq!(ask(&mut real, delete(ids[1], holder()), 0), Outcome::Refused, "it is gone");
+    let counts = real.tasks.metrics().families().pop().unwrap().counts();
+    assert_eq!((counts.ready, counts.ever.done, counts.ever.removed), (1, 1, 1));
+}
 
 #[test]
 fn a_reservation_that_runs_out_or_whose_connection_is_gone_has_failed_and_counts() {

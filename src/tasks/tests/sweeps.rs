@@ -128,12 +128,14 @@ fn others_have_their_turn_and_what_comes_meanwhile_stays() {
 /// What died after a kick had begun was kicked too, and one that failed at once had no end.
 #[test]
 fn a_kick_leaves_who_dies_after_it_has_begun() {
+    // Enough for a third step, behind the death of another one.
+    const DEAD: usize = 2 * SWEEP_STEP + 10;
     let mut real = open(LeaseOrder::Fifo);
-    let names: Vec<String> = (0..SWEEP_STEP + 20).map(|number| number.to_string()).collect();
+    let names: Vec<String> = (0..DEAD + 10).map(|number| number.to_string()).collect();
     for chunk in names.chunks(100) {
         real.commit(chunk.iter().map(|name| add(name)).collect(), 0).unwrap();
     }
-    for _ in 0..SWEEP_STEP + 10 {
+    for _ in 0..DEAD {
         bury(&mut real, 0);
     }
     let sweep = real.submitted;
@@ -149,7 +151,7 @@ fn a_kick_leaves_who_dies_after_it_has_begun() {
         steps += 1;
         assert!(steps < 10, "it comes to an end");
     }
-    assert_eq!(answer, Some((SWEEP_STEP + 10) as u64), "those that were dead when it began");
+    assert_eq!(answer, Some(DEAD as u64), "those that were dead when it began");
 }
 
 #[test]
@@ -181,4 +183,29 @@ fn a_step_alone_waits_for_no_sync_and_the_next_answer_shows_nothing_that_is_not_
     real.store.crash(0);
     let mut real = RealQueues::open(real.store.clone(), LeaseOrder::Fifo, Policy::Always, 0);
     assert_eq!(counted(real.commit_one(Request::Count, 0)), left);
+}
+
+/// A step that takes nothing stores nothing, and so needs no sync of its own.
+#[test]
+fn an_answer_beside_a_step_that_takes_nothing_shows_only_what_is_on_disk() {
+    let mut real = open(LeaseOrder::Fifo);
+    let names: Vec<String> = (0..3 * SWEEP_STEP).map(|number| number.to_string()).collect();
+    real.commit(names.iter().map(|name| add(name)).collect(), 0).unwrap();
+    // The first step takes all that it looks at, and the others find tasks that are lent.
+    let mut lent = 0;
+    while lent < names.len() {
+        leased(real.commit_one(poll(1_000), 0));
+        lent += 1;
+    }
+    for name in names.iter().take(SWEEP_STEP) {
+        let give_back =
+            Request::GiveBack { token: None, key: name.as_bytes().into(), delay: None, reason: Box::default() };
+        assert_eq!(real.commit_one(give_back, 0), ReadAnswer::Plain(Outcome::Done));
+    }
+    let states = SweptStates { ready: true, ..SweptStates::default() };
+    assert_eq!(real.commit(vec![Request::Sweep(Sweep::Purge { states, age: 0 })], 0).unwrap(), []);
+    real.commit(vec![], 0).unwrap();
+    assert!(real.store.unsynced() > 0, "nobody waits for the step");
+    assert_eq!(counted(real.commit_one(Request::Count, 0)), 0);
+    assert_eq!(real.store.unsynced(), 0, "what is gone is gone on disk");
 }
