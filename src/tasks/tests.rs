@@ -86,7 +86,11 @@ impl ReplySink for RecordingSink {
                 }
                 Outcome::Found(Some(payload)) => ReadAnswer::Found(delivery.read(payload).unwrap().to_vec()),
                 Outcome::Browsed(_) | Outcome::LeasedMany(_) => {
-                    ReadAnswer::Plain(outcome.clone().read(delivery.before.as_deref()).unwrap().outcome)
+                    let read = outcome.clone().read(delivery.before.as_deref()).unwrap();
+                    match read.unread.first() {
+                        Some(lease) => ReadAnswer::Lost { token: Some(lease.token) },
+                        None => ReadAnswer::Plain(read.outcome),
+                    }
                 }
                 Outcome::Peeked { key, payload } => {
                     let payload = Payload::Fresh(delivery.read(payload).unwrap());

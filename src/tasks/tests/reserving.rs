@@ -303,6 +303,21 @@ fn a_reserved_job_that_cannot_be_read_is_set_aside_for_a_pause_and_its_try_does_
     assert_eq!(ask(&mut real, Request::Kick { key: of(id) }, 1_000), Outcome::Refused);
 }
 
+/// A dead job stays when its time is over, and nobody is lent it.
+#[test]
+fn a_dead_job_whose_time_is_over_is_not_reserved_and_goes_when_it_is_kicked() {
+    let mut real = start(&FakeDisk::new(), 0);
+    let id = pushed(&mut real, AddTerms { lifetime: Some(50), ..AddTerms::default() }, 0);
+    reserved(&mut real, id, 0);
+    assert_eq!(ask(&mut real, end(id, ReservationEnd::Buried { class: 1 }), 0), Outcome::Died);
+    assert_eq!(reserved(&mut real, id, 49), [(id, 2)]);
+    assert_eq!(ask(&mut real, end(id, ReservationEnd::Buried { class: 1 }), 49), Outcome::Died);
+    assert_eq!(reserved(&mut real, id, 50), []);
+    assert_eq!(shown(&mut real, id, 50).state, JobState::Buried);
+    assert_eq!(ask(&mut real, Request::Kick { key: of(id) }, 50), Outcome::Done);
+    assert_eq!(ask(&mut real, Request::Show { key: of(id) }, 50), Outcome::Refused);
+}
+
 // -------------------------------------------------------------------------------------------------------------- bounds
 
 /// As with beanstalkd a job that is named by its id is reserved in a queue that pauses.
