@@ -31,15 +31,14 @@ const STATES: [BrowsedState; 5] =
     [BrowsedState::Ready, BrowsedState::Delayed, BrowsedState::Lent, BrowsedState::Dead, BrowsedState::Dropped];
 const HOLDER: u64 = 5;
 
-/// By the place of the queue and the key.
-type SeenTasks = BTreeMap<(usize, Box<[u8]>), (BrowsedState, BrowsedTask)>;
+/// The queue and the key of a task.
+type TaskName = (usize, Box<[u8]>);
 
 /// What is known of all tasks and queues at one time.
 #[derive(Debug, PartialEq)]
 struct Dump {
     now: u64,
-    /// By queue and key.
-    tasks: SeenTasks,
+    tasks: BTreeMap<TaskName, (BrowsedState, BrowsedTask)>,
     records: BTreeMap<TaskKey, Vec<u8>>,
     queues: BTreeMap<Box<[u8]>, ListedQueue>,
 }
@@ -316,7 +315,7 @@ impl PowerHistory {
         self.dumps.insert(self.server.store.counts().0, dump);
     }
 
-    /// The number of the dump that a store has when so many batches without a sync are left.
+    /// The dump of a store that keeps so many of its batches without a sync, by its number.
     fn kept(&self, store: &FakeDisk, left: usize) -> usize {
         let (written, unsynced) = (store.counts().0, store.unsynced());
         let before = self.dumps.range(..=written - unsynced + left.min(unsynced)).next_back();
