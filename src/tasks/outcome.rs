@@ -2,9 +2,9 @@
 //!
 //! This module carries nothing out; see `engine.rs`.
 
-use super::payload::Payload;
 #[cfg(doc)]
-use super::request::Request;
+use super::Request;
+use super::payload::Payload;
 use super::reservation::ShownJob;
 use super::shown::{BrowsedPage, ListedQueue};
 

@@ -3,7 +3,7 @@
 //! This module carries nothing out; see `engine.rs`.
 
 #[cfg(doc)]
-use super::outcome::Outcome;
+use super::Outcome;
 use super::reservation::ReservationEnd;
 use super::shown::{Browse, BrowsedState};
 use super::sweep::Sweep;
