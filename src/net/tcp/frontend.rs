@@ -16,7 +16,8 @@ use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Poll, Wake};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 
 use crossbeam::channel::Receiver;
 use tokio::runtime::{Builder, Runtime};
@@ -30,6 +31,7 @@ use super::{Accepted, AcceptedStream, Certificate, PausableAcceptor, RoomSignal,
 use crate::clock::Clock;
 use crate::descriptors::Place;
 use crate::limits::{LINGER, PLACE_HANDSHAKE_TIME, PLACE_RECHECK, STORE_SWEEP};
+use crate::lock::Mutex;
 use crate::net::sockets::{ServeError, Stopper, WakingSender};
 use crate::store;
 use crate::tasks::{Committer, Delivery, Tasks};
@@ -280,17 +282,43 @@ async fn accept(
     }
 }
 
-/// Does all of this work, which has no end.
+/// Does all of this work, which has no end. The loop of the runtime polls this with each of its events, and so with each
+/// request of a client. The work is polled when it was woken: an acceptor asks the system for a descriptor.
 async fn never(mut work: Vec<Pin<Box<impl Future<Output = Infallible>>>>) -> Infallible {
+    let wake = Arc::new(WokenWork { is_woken: AtomicBool::new(true), outer: Mutex::new(Waker::noop().clone()) });
+    let waker = Waker::from(Arc::clone(&wake));
     poll_fn(|context| {
+        wake.outer.lock().clone_from(context.waker());
+        // AcqRel: whoever wakes has stored the waker's cause before, and this poll sees it.
+        if !wake.is_woken.swap(false, Ordering::AcqRel) {
+            return Poll::Pending;
+        }
         for one in &mut work {
-            if let Poll::Ready(end) = one.as_mut().poll(context) {
+            if let Poll::Ready(end) = one.as_mut().poll(&mut Context::from_waker(&waker)) {
                 return Poll::Ready(end);
             }
         }
         Poll::Pending
     })
     .await
+}
+
+/// Work that is polled only when it was woken.
+struct WokenWork {
+    is_woken: AtomicBool,
+    /// Wakes the loop of the runtime.
+    outer: Mutex<Waker>,
+}
+
+impl Wake for WokenWork {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.is_woken.store(true, Ordering::Release);
+        self.outer.lock().wake_by_ref();
+    }
 }
 
 /// Runs `work` until the stopper stops the thread.
@@ -320,10 +348,8 @@ async fn unless_failed<T>(
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
-    use std::cell::Cell;
-    use std::task::{Context, Waker};
-
     use super::*;
+    use std::cell::Cell;
 
     #[test]
     fn a_further_connection_waits_until_one_has_ended() {
