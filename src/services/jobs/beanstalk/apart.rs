@@ -11,11 +11,13 @@ use super::reply::{self, JobSums};
 use super::session::{Apart, Client};
 use super::tubes::TubeFigures;
 use crate::limits::JOB_TIME;
-use crate::security::{Access, Denied, PeerAddress};
+use crate::security::{Denied, PeerAddress};
 use crate::tasks::{ListedQueue, Outcome, QueueChange, Request, Sweep};
 
 /// Queues of one page.
 const PAGE: u32 = 1_024;
+/// Tubes of a list. A list of more would be an answer of megabytes.
+const LISTED_MAX: usize = 1 << 16;
 
 impl BeanstalkConversation<'_> {
     /// Carries out a command whose predecessors are answered.
@@ -27,10 +29,14 @@ impl BeanstalkConversation<'_> {
                 reply::numbered("KICKED", kicked)
             }
             Apart::Stats => self.stats().await?,
-            Apart::ListTubes => {
-                let names = self.tubes().await?;
-                reply::list(names.iter().map(|name| &**name))
-            }
+            Apart::ListTubes => match self.tubes().await? {
+                Some(names) => {
+                    let list = reply::list(names.iter().map(|name| &**name));
+                    self.take_room(list.len()).await?;
+                    list
+                }
+                None => reply::OUT_OF_MEMORY.to_vec(),
+            },
             Apart::StatsTube(tube) => match self.tube(&tube).await? {
                 (None, None) => {
                     self.shared.tubes.forget_pauses(&tube);
@@ -91,22 +97,24 @@ impl BeanstalkConversation<'_> {
         }
     }
 
-    /// The names of all tubes that the client may read, those without jobs included.
-    async fn tubes(&self) -> io::Result<BTreeSet<Box<[u8]>>> {
-        let names = self.shared.tubes.names();
-        let mut all: BTreeSet<Box<[u8]>> = names.iter().map(|name| (**name).into()).collect();
-        all.retain(|name| self.session.may(Access::Read, name));
+    /// The names of all tubes that the client may read, those without jobs included. `None`: there are too many for an
+    /// answer.
+    async fn tubes(&self) -> io::Result<Option<BTreeSet<Box<[u8]>>>> {
+        let (mut all, mut are_listed) = (BTreeSet::new(), true);
         self.for_each_queue(|name, _| {
-            all.insert(name.into());
+            are_listed &= all.len() < LISTED_MAX;
+            if are_listed {
+                all.insert(name.into());
+            }
         })
         .await?;
-        Ok(all)
+        Ok(Some(all).filter(|_| are_listed))
     }
 
     async fn stats(&self) -> io::Result<Vec<u8>> {
-        let (mut sums, mut queues) = (JobSums::default(), BTreeSet::new());
-        self.for_each_queue(|name, queue| {
-            queues.insert(Box::<[u8]>::from(name));
+        let mut sums = JobSums::default();
+        self.for_each_queue(|_, queue| {
+            sums.tubes += 1;
             sums.urgent += queue.urgent;
             sums.ready += queue.counts.ready;
             sums.reserved += queue.counts.leased;
@@ -114,9 +122,6 @@ impl BeanstalkConversation<'_> {
             sums.buried += queue.counts.dead + queue.counts.unread;
         })
         .await?;
-        let names = self.shared.tubes.names();
-        queues.extend(names.iter().filter(|name| self.session.may(Access::Read, name)).map(|name| (**name).into()));
-        sums.tubes = queues.len() as u64;
         let families = self.shared.responder.tasks().metrics().families();
         if let Some(family) = families.iter().find(|family| family.name() == self.shared.family.prefix()) {
             let ever = family.counts().ever;

@@ -26,7 +26,7 @@ use super::input::Input;
 use super::reply;
 use super::session::{Begun, Client, Question, Session};
 use crate::clock::Now;
-use crate::limits::{JOB_BUFFER_BYTES, JOB_SILENCE, JOB_TIME, PLACE_SILENT_TIME, TASKS_OWN_BYTES};
+use crate::limits::{JOB_BUFFER_BYTES, JOB_DATA_BYTES_MAX, JOB_SILENCE, JOB_TIME, PLACE_SILENT_TIME, TASKS_OWN_BYTES};
 use crate::net::sockets::keep_alive;
 use crate::net::tcp::{Answer, ClientStream, IdleEntry, read_value, unless};
 use crate::services::jobs::pace::RoomKind;
@@ -35,11 +35,11 @@ use crate::store::{self, Value};
 use crate::tasks::{GrantedLease, Outcome, Payload, QueueName, Request, ReservationEnd};
 
 /// Bytes that a busy connection reads at once.
-const BUSY_BYTES: usize = 16 << 10;
+const BUSY_BYTES: u16 = 16 << 10;
 /// Answers that are made before they are sent.
 const ANSWERS_MAX: usize = 256;
-/// Bytes of answers that are made before they are sent.
-const ANSWER_BYTES: usize = 64 << 10;
+/// Bytes of answers that are made before they are sent, and the most that an idle connection keeps room for.
+const ANSWER_BYTES: usize = 8 << 10;
 
 /// How a reservation was answered.
 enum Granted {
@@ -65,10 +65,13 @@ pub(super) struct BeanstalkConversation<'s> {
     batch: VecDeque<PendingReply>,
     /// The room that a large body takes, and when its client has to have sent it.
     body: Option<(SemaphorePermit<'s>, Now)>,
+    /// The room that the buffer of a busy connection takes.
+    busy: Option<SemaphorePermit<'s>>,
     /// The room that answers take which are not sent.
     going: Option<SemaphorePermit<'s>>,
-    /// When bytes were read last.
+    /// When bytes were read last, and whether they have filled the buffer.
     read_at: Now,
+    filled: bool,
     unsent: Vec<TimedCommand>,
 }
 
@@ -85,8 +88,10 @@ pub(super) async fn converse(shared: Rc<BeanstalkContext>, stream: ClientStream,
         output: Vec::new(),
         batch: VecDeque::new(),
         body: None,
+        busy: None,
         going: None,
         read_at: shared.clock.now(),
+        filled: false,
         unsent: Vec::new(),
     };
     idle.rest(PLACE_SILENT_TIME);
@@ -257,10 +262,13 @@ impl<'s> BeanstalkConversation<'s> {
         let Outcome::LeasedMany(granted) = &answer.outcome else { return Ok(Granted::None) };
         let Some(GrantedLease { key, lease, payload, .. }) = granted.first() else { return Ok(Granted::None) };
         let (id, holder) = (number(key), self.session.holder);
+        let (now, lease) = (self.shared.clock.now(), Duration::from_millis(*lease));
         // From here on it goes back when the connection ends.
-        self.session.held.add(id, self.shared.clock.now(), Duration::from_millis(*lease));
+        self.session.held.add(id, now, lease);
         match self.read(payload, answer).await? {
             Some(value) => {
+                // Earlier answers may have been sent meanwhile, and this one was not among them.
+                self.session.held.add(id, now, lease);
                 self.output.extend(reply::job("RESERVED", id, &value));
                 Ok(Granted::Job)
             }
@@ -288,9 +296,10 @@ impl<'s> BeanstalkConversation<'s> {
         }
     }
 
-    /// Takes room for an answer, until it is sent.
-    async fn take_room(&mut self, bytes: usize) -> io::Result<()> {
-        let (room, permits) = (self.shared.rooms.of(RoomKind::Going), u32::try_from(bytes).unwrap_or(u32::MAX));
+    /// Takes room for an answer, until it is sent. A longer one than the longest job takes no more.
+    pub(super) async fn take_room(&mut self, bytes: usize) -> io::Result<()> {
+        let permits = u32::try_from(bytes.min(JOB_DATA_BYTES_MAX)).unwrap_or(u32::MAX);
+        let room = self.shared.rooms.of(RoomKind::Going);
         let permit = match room.try_acquire_many(permits) {
             Ok(permit) => permit,
             Err(_) => {
@@ -329,11 +338,16 @@ impl<'s> BeanstalkConversation<'s> {
                 self.body = Some((permit, shared.clock.now().after(JOB_TIME)));
             }
         }
-        let was_busy = self.input.len() > 0 || self.input.bytes.capacity() >= BUSY_BYTES;
-        self.input.make_room(match self.body {
-            Some(_) => missing + JOB_BUFFER_BYTES,
-            None if was_busy => BUSY_BYTES,
-            None => JOB_BUFFER_BYTES,
+        // A connection whose last bytes have filled its buffer gets a larger one, if there is room.
+        let is_busy = self.filled && self.body.is_none();
+        self.busy = self.busy.take().filter(|_| is_busy);
+        if is_busy && self.busy.is_none() {
+            self.busy = shared.rooms.of(RoomKind::Coming).try_acquire_many(u32::from(BUSY_BYTES)).ok();
+        }
+        self.input.make_room(match (&self.body, &self.busy) {
+            (Some(_), _) => missing + JOB_BUFFER_BYTES,
+            (None, Some(_)) => usize::from(BUSY_BYTES),
+            (None, None) => JOB_BUFFER_BYTES,
         });
         let until = self.body.as_ref().map(|(_, until)| *until);
         let late = async {
@@ -345,6 +359,7 @@ impl<'s> BeanstalkConversation<'s> {
         let read = unless(self.stream.read_buf(&mut self.input.bytes), unless_both(late, shared.ends.closing.given()));
         let Some(read) = read.await else { return Ok(false) };
         let bytes = read?;
+        self.filled = self.input.bytes.len() == self.input.bytes.capacity();
         self.read_at = shared.clock.now();
         shared.count_in(bytes);
         Ok(bytes > 0)
@@ -362,7 +377,9 @@ impl<'s> BeanstalkConversation<'s> {
         }
         self.output.clear();
         self.going = None;
-        self.output.shrink_to(ANSWER_BYTES);
+        if self.output.capacity() > JOB_BUFFER_BYTES {
+            self.output = Vec::new();
+        }
         self.session.held.has_sent();
         self.shared.count_out(from, &mut self.unsent, &self.stream);
         Ok(())

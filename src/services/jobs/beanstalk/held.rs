@@ -2,13 +2,16 @@
 //!
 //! This module ends no reservation.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use crate::clock::Now;
 
 /// Before the end of a reservation its connection does not wait for so long.
 const MARGIN: Duration = Duration::from_secs(1);
+
+/// Jobs whose time is over that are given back at the end: another protocol may have extended their leases.
+const OVERDUE_MAX: usize = 1 << 10;
 
 /// A job that is reserved.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +25,8 @@ struct HeldJob {
 pub(super) struct HeldJobs {
     jobs: HashMap<u64, HeldJob>,
     ends: BTreeSet<(Now, u64)>,
+    /// Jobs whose time is over, the latest last.
+    overdue: VecDeque<u64>,
     /// The client does not have the answers about these yet.
     unsent: Vec<u64>,
 }
@@ -57,11 +62,16 @@ impl HeldJobs {
         self.unsent.clear();
     }
 
-    /// When the margin of a reservation begins. Reservations that are over are forgotten: the queues have ended them.
+    /// When the margin of a reservation begins. One that is over has none: the queues have ended it, unless somebody has
+    /// extended it by another protocol.
     pub(super) fn next_margin(&mut self, now: Now) -> Option<Now> {
         while let Some(&(end, id)) = self.ends.first().filter(|(end, _)| *end <= now) {
             self.ends.remove(&(end, id));
             self.jobs.remove(&id);
+            self.overdue.push_back(id);
+            if self.overdue.len() > OVERDUE_MAX {
+                self.overdue.pop_front();
+            }
         }
         let (end, _) = self.ends.first()?;
         Some(now.after(now.time_until(*end).saturating_sub(MARGIN)))
@@ -71,7 +81,8 @@ impl HeldJobs {
     pub(super) fn take(&mut self) -> Vec<(u64, bool)> {
         let unsent = std::mem::take(&mut self.unsent);
         self.ends.clear();
-        self.jobs.drain().map(|(id, _)| (id, !unsent.contains(&id))).collect()
+        let jobs = self.jobs.drain().map(|(id, _)| id).chain(self.overdue.drain(..));
+        jobs.map(|id| (id, !unsent.contains(&id))).collect()
     }
 }
 
@@ -102,7 +113,8 @@ mod tests {
         held.add(5, at(0), Duration::from_secs(1));
         let mut left = held.take();
         left.sort_unstable();
-        assert_eq!(left, [(4, true), (5, false)]);
+        // Those whose time was over may have been extended.
+        assert_eq!(left, [(1, true), (4, true), (5, false)]);
         assert!(held.take().is_empty());
     }
 }

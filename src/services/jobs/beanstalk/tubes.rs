@@ -107,10 +107,6 @@ impl Tubes {
         self.pauses.borrow_mut().remove(name);
     }
 
-    /// The names of all of them.
-    pub(super) fn names(&self) -> Vec<Rc<[u8]>> {
-        self.all.borrow().keys().cloned().collect()
-    }
 }
 
 /// A connection refers to a tube.
@@ -153,7 +149,7 @@ mod tests {
         drop(used);
         assert_eq!(tubes.figures(b"mail"), Some(TubeFigures { watched: 1, ..TubeFigures::default() }));
         drop(watched);
-        assert!(tubes.figures(b"mail").is_none() && tubes.names().is_empty());
+        assert!(tubes.figures(b"mail").is_none() && tubes.all.borrow().is_empty());
         assert_eq!(*changes.borrow(), [(b"mail".to_vec(), true), (b"mail".to_vec(), false)]);
     }
 }
