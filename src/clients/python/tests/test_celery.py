@@ -307,7 +307,7 @@ def test_a_temporary_queue_of_a_dead_owner_is_removed_by_others(server, client, 
 
 
 def test_the_owner_of_a_temporary_queue_keeps_it(server, client, name, monkeypatch):
-    monkeypatch.setattr("spindle.celery.bindings.ALIVE_SECONDS", 1.0)
+    monkeypatch.setattr("spindle.celery.bindings.ALIVE_SECONDS", PATIENCE)
     with connect(server, lease=0.3) as connection:
         channel = connection.channel()
         queue = temporary(name, f"{name}-all")

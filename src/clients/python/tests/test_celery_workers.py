@@ -2,7 +2,9 @@
 
 import os
 import signal
+import sys
 import threading
+import traceback
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -279,7 +281,10 @@ def test_a_fork_makes_its_own_connections(tasks, worker):
         status = 1
         try:
             status = 0 if tasks.add.delay(2, 2).get(timeout=PATIENCE) == 4 else 2
+        except BaseException:
+            traceback.print_exc()
         finally:
+            sys.stderr.flush()
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
     assert tasks.add.delay(3, 3).get(timeout=PATIENCE) == 6
