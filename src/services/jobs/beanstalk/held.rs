@@ -62,8 +62,7 @@ impl HeldJobs {
         self.unsent.clear();
     }
 
-    /// When the margin of a reservation begins. One that is over has none: the queues have ended it, unless somebody has
-    /// extended it by another protocol.
+    /// When the next margin begins. Reservations whose time is over have none.
     pub(super) fn next_margin(&mut self, now: Now) -> Option<Now> {
         while let Some(&(end, id)) = self.ends.first().filter(|(end, _)| *end <= now) {
             self.ends.remove(&(end, id));

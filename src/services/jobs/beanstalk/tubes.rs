@@ -106,7 +106,6 @@ impl Tubes {
     pub(super) fn forget_pauses(&self, name: &[u8]) {
         self.pauses.borrow_mut().remove(name);
     }
-
 }
 
 /// A connection refers to a tube.
