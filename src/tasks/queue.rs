@@ -165,11 +165,6 @@ impl TaskQueue {
         Some(number)
     }
 
-    /// Replaces the value of a task in any state.
-    pub(super) fn update(&mut self, task_index: TaskIndex, value: Value) {
-        self.set_value(task_index, value);
-    }
-
     pub(super) fn settings(&self) -> &QueueSettings {
         &self.settings
     }

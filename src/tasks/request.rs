@@ -345,21 +345,6 @@ impl Request {
             Self::Settle { key, value, .. } => (key.len(), value.as_ref().map_or(0, |value| value.len())),
             Self::Push { value, terms } => (bytes_of(terms), value.len()),
             Self::Append { value, .. } => (0, value.len()),
-            Self::Extend { key, .. }
-            | Self::Undo { key, .. }
-            | Self::SetUnread { key, .. }
-            | Self::LeaseNext { key, .. }
-            | Self::Reserve { key, .. }
-            | Self::EndReservation { key, .. }
-            | Self::Touch { key, .. }
-            | Self::Delete { key, .. }
-            | Self::Show { key }
-            | Self::Look { key }
-            | Self::LookDropped { key }
-            | Self::Kick { key }
-            | Self::Has { key }
-            | Self::Remove { key }
-            | Self::Finish { key } => (key.len(), 0),
             Self::GiveBack { key, reason, .. } | Self::Bury { key, reason, .. } => (key.len() + reason.len(), 0),
             Self::Withdraw { tickets } => (tickets.len() * size_of::<u64>(), 0),
             Self::LeaseMany { queues, .. } | Self::ReserveNext { queues, .. } => {
@@ -373,17 +358,8 @@ impl Request {
             }
             Self::ListQueues { prefixes, .. } => (prefixes.iter().map(|prefix| prefix.len()).sum(), 0),
             Self::Configure { change } => (size_of_val(&**change), 0),
-            Self::Sweep(_) => (0, 0),
             Self::Browse(browse) => (browse.group.as_ref().map_or(0, |group| group.len()), 0),
-            Self::Lease { .. }
-            | Self::Peek { .. }
-            | Self::ShowQueue
-            | Self::Keep { .. }
-            | Self::Nothing
-            | Self::Refuse
-            | Self::Count
-            | Self::CountAll
-            | Self::Sync => (0, 0),
+            other => (other.key().map_or(0, <[u8]>::len), 0),
         };
         (size_of::<Self>() + key + value) as u64
     }

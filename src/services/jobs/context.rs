@@ -33,7 +33,7 @@ pub struct JobsConfig {
 
 /// The state that all conversations share.
 pub(super) struct JobsContext {
-    pub(super) responder: JobResponder,
+    pub(super) responder: Rc<JobResponder>,
     pub(super) family: Family,
     pub(super) settings: JobsConfig,
     /// The users that may ask. None: any client may.
@@ -42,12 +42,8 @@ pub(super) struct JobsContext {
     pub(super) rooms: JobRooms,
     /// Says which conversations lose their places while others wait.
     pub(super) paces: Rc<Paces>,
-    /// The server has stopped reading requests.
-    pub(super) closing: EndSignal,
-    /// Conversations end without waiting for their clients. Leases whose replies were not sent go back.
-    pub(super) over: EndSignal,
-    /// Reports to the frontend that the store has failed.
-    pub(super) failed: FailureSender,
+    /// When the server stops, a request ends with the bytes that have come. Leases whose replies were not sent go back.
+    pub(super) ends: ServiceEnds,
     /// Counts and times the requests.
     pub(super) timer: JobTimer,
     /// Buffer for discarded bytes.
@@ -97,7 +93,7 @@ impl EndSignal {
     }
 
     /// Ready when the signal is given.
-    pub(super) async fn given(&self) {
+    async fn given(&self) {
         // It waits for the signal from here on. If `give` has run before, the read sees it.
         let given = self.given.notified();
         if !self.is_given() {
@@ -106,24 +102,25 @@ impl EndSignal {
     }
 }
 
-impl JobsContext {
+/// How the conversations of a service end.
+pub(super) struct ServiceEnds {
+    /// The server has stopped reading requests.
+    pub(super) closing: EndSignal,
+    /// Conversations end without waiting for their clients.
+    pub(super) over: EndSignal,
+    /// Reports to the frontend that the store has failed.
+    pub(super) failed: FailureSender,
+}
+
+impl ServiceEnds {
+    pub(super) fn new(failed: FailureSender) -> Self {
+        Self { closing: EndSignal::default(), over: EndSignal::default(), failed }
+    }
+
     /// Ends the server, because the store has failed.
     pub(super) fn fail(&self, error: store::Error) {
         // The first failure counts, so a later one may find no receiver.
         let _later = self.failed.send(error);
-    }
-
-    /// Stops reading requests: each request ends with the bytes that have come.
-    pub(super) fn close(&self) {
-        self.closing.give();
-    }
-
-    /// Ends the conversations now. A conversation that waits for the committer gets its answer and gives the lease in
-    /// it back. Leases that are not submitted yet are withdrawn.
-    pub(super) fn cut_short(&self) {
-        self.over.give();
-        self.responder.withdraw_leases();
-        self.responder.submit_burst();
     }
 
     /// Ready when the server has stopped reading requests.
@@ -134,5 +131,15 @@ impl JobsContext {
     /// The output of `work`, or `None` if conversations are cut short before it is ready.
     pub(super) async fn unless_over<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         unless(work, self.over.given()).await
+    }
+}
+
+impl JobsContext {
+    /// Ends the conversations now. A conversation that waits for the committer gets its answer and gives the lease in
+    /// it back. Leases that are not submitted yet are withdrawn.
+    pub(super) fn cut_short(&self) {
+        self.ends.over.give();
+        self.responder.withdraw_leases();
+        self.responder.submit_burst();
     }
 }

@@ -157,7 +157,7 @@ impl<'h> JobConversation<'h> {
     /// Reads until nothing more is needed, the client is silent or half-closes, the time is over, or the server ends.
     async fn read_until(&self, inbox: &mut RequestBuffer<'h>, need: impl Fn(&[u8]) -> Need) -> io::Result<()> {
         while let Need::More { missing, patience } = need(&inbox.bytes) {
-            match timeout(self.left(), self.shared.unless_over(self.make_room(inbox, missing))).await {
+            match timeout(self.left(), self.shared.ends.unless_over(self.make_room(inbox, missing))).await {
                 Ok(Some(true)) => {}
                 Ok(None) => return Err(ErrorKind::Interrupted.into()),
                 Ok(Some(false)) | Err(_) => return Ok(()),
@@ -225,7 +225,7 @@ impl<'h> JobConversation<'h> {
     /// Waits for `patience` at most until there are bytes to read.
     async fn wait_for_bytes(&self, patience: Duration) -> ReadOutcome {
         let mut silence = pin!(sleep(patience));
-        let mut closed = pin!(self.shared.until_closed());
+        let mut closed = pin!(self.shared.ends.until_closed());
         let mut lost = pin!(self.pace.lost());
         poll_fn(|context| {
             if self.stream.poll_read_ready(context).is_ready() {
@@ -273,7 +273,7 @@ impl<'h> JobConversation<'h> {
             Ok(submission) => submission,
             Err(known) => return self.send(&self.written(&known)).await,
         };
-        if self.shared.over.is_given() {
+        if self.shared.ends.over.is_given() {
             return false;
         }
         let bytes = std::mem::take(&mut inbox.bytes).len();
@@ -305,7 +305,7 @@ impl<'h> JobConversation<'h> {
             };
             let limit = TimeLimit::begin(begun, Duration::from_millis(*lease));
             let sent = self.send_job(false, &answer, payload, limit).await;
-            let has_time = !self.left().is_zero() && !self.shared.over.is_given();
+            let has_time = !self.left().is_zero() && !self.shared.ends.over.is_given();
             let asks_again = has_time && matches!(sent, Sent::Late | Sent::Unread);
             if asks_again && sent == Sent::Unread {
                 request = tasks::Request::LeaseNext { token: *token, key: key.clone(), timeout, wait };
@@ -335,7 +335,7 @@ impl<'h> JobConversation<'h> {
             Ok(None) => Sent::Not,
             Err(error) if error.loses_one_value() || error.may_pass() => Sent::Unread,
             Err(error) => {
-                self.shared.fail(error);
+                self.shared.ends.fail(error);
                 Sent::Not
             }
         }
@@ -350,7 +350,7 @@ impl<'h> JobConversation<'h> {
         let (bytes, mut permit) = (payload.bytes(before.map(|before| &**before)), None);
         if bytes > JOB_BUFFER_BYTES {
             let room = self.room(RoomKind::Going, bytes);
-            let Some(Some(taken)) = self.shared.unless_over(room).await else { return Ok(None) };
+            let Some(Some(taken)) = self.shared.ends.unless_over(room).await else { return Ok(None) };
             permit = Some(taken);
             self.pace.hold(bytes);
         }
@@ -390,7 +390,7 @@ impl<'h> JobConversation<'h> {
     /// The output of `work`, unless it fails, takes too long, or the conversation is over or loses its place meanwhile.
     async fn in_time<T>(&self, work: impl Future<Output = io::Result<T>>) -> Option<T> {
         let work = unless(timeout(JOB_SILENCE, work), self.pace.lost());
-        self.shared.unless_over(work).await??.ok()?.ok()
+        self.shared.ends.unless_over(work).await??.ok()?.ok()
     }
 
     /// Shuts our end down, and discards the bytes that the client still sends until it closes too, within bounds of
@@ -403,7 +403,7 @@ impl<'h> JobConversation<'h> {
         self.pace.enter(PaceStage::Leaving, now);
         self.pace.hold(0);
         let (end, mut thrown) = (now.after(JOB_TIME), 0);
-        while thrown < JOB_DRAINED_BYTES_MAX && self.shared.clock.now() < end && !self.shared.over.is_given() {
+        while thrown < JOB_DRAINED_BYTES_MAX && self.shared.clock.now() < end && !self.shared.ends.over.is_given() {
             match self.wait_for_bytes(JOB_SILENCE).await {
                 ReadOutcome::Readable => {}
                 ReadOutcome::Silent | ReadOutcome::Lost => return,

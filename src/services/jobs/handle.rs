@@ -81,7 +81,7 @@ fn key(id: &[u8]) -> Option<Box<[u8]>> {
 }
 
 /// The id in the key of a job: its number, big-endian.
-fn id(key: &[u8]) -> JobId {
+pub(super) fn id(key: &[u8]) -> JobId {
     JobId(key.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }
 

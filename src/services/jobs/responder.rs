@@ -17,14 +17,16 @@ use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
+use std::rc::Rc;
 
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
+use tokio::task::spawn_local;
 
 use crate::clock::Clock;
 use crate::limits::{
     JOB_DATA_BYTES_MAX, JOBS_TRY_COMMIT_MAX, SUBMIT_BYTES_MAX, SUBMIT_MAX, TASKS_OWN_BYTES, TASKS_WINDOW_BYTES,
 };
-use crate::net::tcp::{Answer, PendingAnswers, RoomSignal, unless};
+use crate::net::tcp::{Answer, AnswerReceiver, FailureSender, PendingAnswers, RoomSignal, unless, watch_store};
 use crate::store;
 use crate::tasks::{CommitAttempt, Delivery, QueueName, Request, Submission, Tasks, Ticket};
 
@@ -111,6 +113,19 @@ impl JobResponder {
     /// Submits a request whose answer nobody waits for.
     pub(super) fn submit_unasked(&self, queue: QueueName, request: Request) {
         self.put(PendingAnswers::NOBODY, queue, request);
+    }
+
+    /// Starts the exchange with the committer, for ever. A failure of the store is reported.
+    pub(super) fn start_exchange(self: &Rc<Self>, answers: AnswerReceiver, failed: &FailureSender) {
+        let responder = Rc::clone(self);
+        spawn_local(answers.hand_out(move |delivery| responder.receive_delivery(delivery)));
+        spawn_local(watch_store(self.tasks.clone(), failed.clone()));
+        let (responder, failed) = (Rc::clone(self), failed.clone());
+        spawn_local(async move {
+            let Err(error) = responder.submit_bursts().await;
+            // The first failure counts, so a later one may find no receiver.
+            let _later = failed.send(error);
+        });
     }
 
     /// Waits for a place in the window, if the request needs one.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tokio::task::spawn_local;
 
 pub use super::context::JobsConfig;
-use super::context::{EndSignal, JobRooms, JobsContext};
+use super::context::{JobRooms, JobsContext, ServiceEnds};
 use super::conversation::converse;
 use super::pace::Paces;
 use super::responder::JobResponder;
@@ -28,7 +28,7 @@ use crate::net::budget::Budget;
 use crate::net::service::{Service, ServiceParts};
 use crate::net::sockets::ServeError;
 use crate::net::tcp::{
-    Accepted, AnswerReceiver, ConnectionLimit, ConnectionPermit, TcpBounds, TcpFrontend, TcpProtocol, watch_store,
+    Accepted, AnswerReceiver, ConnectionLimit, ConnectionPermit, TcpBounds, TcpFrontend, TcpProtocol,
 };
 use crate::security::Users;
 use crate::stats::service::ServiceMetrics;
@@ -108,16 +108,14 @@ impl JobsFrontend {
         let JobsListener { tcp, settings, metrics, slow, users } = listener;
         let (failed, clock) = (tcp.failed(), Clock::start());
         let context = Rc::new(JobsContext {
-            responder: JobResponder::new(tasks, answers.sink, answers.room.clone(), clock),
+            responder: Rc::new(JobResponder::new(tasks, answers.sink, answers.room.clone(), clock)),
             family,
             settings,
             users,
             clock,
             rooms: JobRooms::new(room_bytes),
             paces: Paces::new(budget),
-            closing: EndSignal::default(),
-            over: EndSignal::default(),
-            failed,
+            ends: ServiceEnds::new(failed),
             timer: JobTimer { metrics, slow, start_wall_millis: clock.start_wall_millis() },
             scrap: RefCell::new(vec![0; SCRAP_BYTES]),
         });
@@ -131,14 +129,7 @@ struct JobsProtocol(Rc<JobsContext>);
 impl JobsProtocol {
     /// Starts the exchange with the committer.
     fn start(context: Rc<JobsContext>, answers: AnswerReceiver) -> Self {
-        let shared = Rc::clone(&context);
-        spawn_local(answers.hand_out(move |delivery| shared.responder.receive_delivery(delivery)));
-        spawn_local(watch_store(context.responder.tasks().clone(), context.failed.clone()));
-        let shared = Rc::clone(&context);
-        spawn_local(async move {
-            let Err(error) = shared.responder.submit_bursts().await;
-            shared.fail(error);
-        });
+        context.responder.start_exchange(answers, &context.ends.failed);
         Self(context)
     }
 }
@@ -147,7 +138,7 @@ impl TcpProtocol for JobsProtocol {
     fn converse(&self, accepted: Accepted, permit: ConnectionPermit) {
         let shared = Rc::clone(&self.0);
         spawn_local(async move {
-            if let Some((stream, _)) = accepted.open(shared.until_closed()).await {
+            if let Some((stream, _)) = accepted.open(shared.ends.until_closed()).await {
                 converse(shared, JobStream::new(stream)).await;
             }
             drop(permit);
@@ -159,7 +150,7 @@ impl TcpProtocol for JobsProtocol {
     }
 
     async fn finish(&mut self, connections: &ConnectionLimit) {
-        self.0.close();
+        self.0.ends.closing.give();
         connections.all_closed().await;
         self.0.responder.submit_burst();
     }

@@ -17,7 +17,7 @@ use rustix::net::sockopt::set_socket_send_buffer_size;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::spawn_local;
 
-use super::context::{EndSignal, JobRooms, JobsContext};
+use super::context::{JobRooms, JobsContext, ServiceEnds};
 use super::conversation::converse;
 use super::pace::RoomKind;
 use super::responder::JobResponder;
@@ -165,16 +165,14 @@ fn conversations(disk: &FakeDisk, clock: Clock, lease: u64) -> (Rc<JobsContext>,
     let family = committer.family(b"jobs/", LeaseOrder::Fifo, Policy::Always).unwrap();
     let sink = committer.sink(Box::new(NoSink));
     let context = Rc::new(JobsContext {
-        responder: JobResponder::new(tasks.clone(), sink, RoomSignal::default(), clock),
+        responder: Rc::new(JobResponder::new(tasks.clone(), sink, RoomSignal::default(), clock)),
         family,
         settings: JobsConfig { address: ([127, 0, 0, 1], 0).into(), lease, words: AckWording::OkNo },
         users: None,
         clock,
         rooms: JobRooms::new(0),
         paces: super::pace::Paces::new(crate::net::budget::Budget::new(1 << 30)),
-        closing: EndSignal::default(),
-        over: EndSignal::default(),
-        failed: tokio::sync::mpsc::unbounded_channel().0,
+        ends: ServiceEnds::new(tokio::sync::mpsc::unbounded_channel().0),
         timer: JobTimer { metrics: timing::metrics(), slow: Arc::default(), start_wall_millis: 0 },
         scrap: RefCell::new(vec![0; 64]),
     });

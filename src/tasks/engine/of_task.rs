@@ -42,7 +42,7 @@ impl Engine {
     fn change(&mut self, queue_index: usize, task_index: TaskIndex, request: Request) -> bool {
         let (queue, wheel) = self.queue_and_wheel(queue_index);
         match request {
-            Request::Update { value, .. } => queue.update(task_index, value),
+            Request::Update { value, .. } => queue.set_value(task_index, value),
             Request::Remove { .. } => queue.remove(task_index, wheel),
             Request::Settle { token, value, how, .. } => return queue.settle(task_index, token, value, how, wheel),
             Request::Undo { token, .. } => return queue.undo(task_index, token, wheel),

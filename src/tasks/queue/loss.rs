@@ -24,7 +24,7 @@ const _: () = assert!(UNREAD_PAUSE << PAUSE_DOUBLED_MAX >= UNREAD_PAUSE_MAX);
 
 impl TaskQueue {
     /// Gives a task a new value.
-    pub(super) fn set_value(&mut self, task_index: TaskIndex, value: Value) {
+    pub(in super::super) fn set_value(&mut self, task_index: TaskIndex, value: Value) {
         let task = self.task_mut(task_index);
         task.marks.is_lost = false;
         let number = task.number;

@@ -226,7 +226,7 @@ fn a_task_that_cannot_be_read_is_removed_updated_and_lost_as_any_other() {
     }
     assert_eq!((queue.counts().unread, queue.counts().ready), (3, 0));
     queue.remove(indices[0], &mut wheel);
-    queue.update(indices[1], value());
+    queue.set_value(indices[1], value());
     queue.drain(|_| ());
     let mut numbers = std::collections::HashMap::from([(3, None)]);
     queue.find_numbers(&mut numbers);

@@ -136,7 +136,7 @@ impl BeanstalkConversation<'_> {
         let Some(users) = &self.shared.users else { return Ok(reply::AUTHENTICATED.to_vec()) };
         let address = self.stream.address().map_or(PeerAddress::Gone, |address| PeerAddress::of(address.ip()));
         let login = users.password(name, password, address);
-        let checked = tokio::time::timeout(JOB_TIME, self.shared.unless_over(login)).await;
+        let checked = tokio::time::timeout(JOB_TIME, self.shared.ends.unless_over(login)).await;
         Ok(match checked.ok().flatten() {
             Some(Ok(user)) => {
                 self.session.be(Client::User(user));

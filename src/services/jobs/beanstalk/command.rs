@@ -271,7 +271,8 @@ struct Fields<'l>(&'l [u8]);
 
 impl<'l> Fields<'l> {
     fn skip_spaces(&mut self) {
-        self.0 = self.0.trim_prefix_spaces();
+        let spaces = self.0.iter().take_while(|byte| **byte == b' ').count();
+        self.0 = self.0.get(spaces..).unwrap_or_default();
     }
 
     fn digits(&mut self) -> Option<&'l [u8]> {
@@ -336,16 +337,5 @@ impl<'l> Fields<'l> {
         let number = if is_negative { -number } else { number };
         let [.., a, b, c, d] = number.to_be_bytes();
         Some(u32::try_from(i32::from_be_bytes([a, b, c, d])).ok())
-    }
-}
-
-trait TrimSpaces {
-    fn trim_prefix_spaces(&self) -> &Self;
-}
-
-impl TrimSpaces for [u8] {
-    fn trim_prefix_spaces(&self) -> &Self {
-        let spaces = self.iter().take_while(|byte| **byte == b' ').count();
-        self.get(spaces..).unwrap_or_default()
     }
 }

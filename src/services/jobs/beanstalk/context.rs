@@ -13,13 +13,12 @@ use super::reply::{ConnectionSums, LogFigures, ServerFigures};
 use super::session::{Roles, SessionBounds};
 use super::tubes::{TubeUse, Tubes};
 use crate::clock::{Clock, Now};
-use crate::net::tcp::{ClientStream, FailureSender, unless};
+use crate::net::tcp::ClientStream;
 use crate::security::Users;
-use crate::services::jobs::context::{EndSignal, JobRooms};
+use crate::services::jobs::context::{JobRooms, ServiceEnds};
 use crate::services::jobs::responder::JobResponder;
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::{SlowLog, SlowRequest, Stages};
-use crate::store;
 use crate::tasks::Family;
 
 /// The bytes of the longest body, unless a flag says otherwise.
@@ -93,20 +92,10 @@ pub(super) struct BeanstalkContext {
     pub(super) tubes: Tubes,
     /// The tube that is there without a job or a client.
     pub(super) _default: TubeUse,
-    pub(super) ends: EndSignals,
+    pub(super) ends: ServiceEnds,
     pub(super) metrics: Arc<ServiceMetrics>,
     pub(super) slow: Arc<SlowLog>,
     pub(super) life: ServiceLife,
-}
-
-/// How connections end.
-pub(super) struct EndSignals {
-    /// The server has stopped reading requests.
-    pub(super) closing: EndSignal,
-    /// Connections end without waiting for their clients.
-    pub(super) over: EndSignal,
-    /// Reports to the frontend that the store has failed.
-    pub(super) failed: FailureSender,
 }
 
 /// What is counted in this life of the server.
@@ -158,17 +147,6 @@ impl BeanstalkContext {
     /// The tube of a queue.
     pub(super) fn tube_name<'n>(&self, queue: &'n [u8]) -> &'n [u8] {
         queue.strip_prefix(self.family.prefix()).unwrap_or(queue)
-    }
-
-    /// Ends the server, because the store has failed.
-    pub(super) fn fail(&self, error: store::Error) {
-        // The first failure counts, so a later one may find no receiver.
-        let _later = self.ends.failed.send(error);
-    }
-
-    /// The output of `work`, or `None` if connections are cut short before it is ready.
-    pub(super) async fn unless_over<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        unless(work, self.ends.over.given()).await
     }
 
     // -------------------------------------------------------------------------------------------------------- figures

@@ -12,7 +12,7 @@
 mod waiting;
 
 use std::collections::VecDeque;
-use std::future::{Future, pending};
+use std::future::pending;
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
 use std::time::Duration;
@@ -29,6 +29,7 @@ use crate::clock::Now;
 use crate::limits::{JOB_BUFFER_BYTES, JOB_DATA_BYTES_MAX, JOB_SILENCE, JOB_TIME, PLACE_SILENT_TIME, TASKS_OWN_BYTES};
 use crate::net::sockets::keep_alive;
 use crate::net::tcp::{Answer, ClientStream, IdleEntry, read_value, unless};
+use crate::services::jobs::handle;
 use crate::services::jobs::pace::RoomKind;
 use crate::services::jobs::responder::StartedRequest;
 use crate::store::{self, Value};
@@ -224,7 +225,7 @@ impl<'s> BeanstalkConversation<'s> {
 
     async fn finish_peek(&mut self, id: Option<u64>, answer: Answer) -> io::Result<()> {
         let (id, payload) = match &answer.outcome {
-            Outcome::Peeked { key, payload } => (number(key), payload),
+            Outcome::Peeked { key, payload } => (handle::id(key).0, payload),
             Outcome::Found(Some(payload)) => (id.unwrap_or_default(), payload),
             _ => {
                 self.output.extend(reply::NOT_FOUND);
@@ -261,7 +262,7 @@ impl<'s> BeanstalkConversation<'s> {
     async fn grant(&mut self, answer: &Answer) -> io::Result<Granted> {
         let Outcome::LeasedMany(granted) = &answer.outcome else { return Ok(Granted::None) };
         let Some(GrantedLease { key, lease, payload, .. }) = granted.first() else { return Ok(Granted::None) };
-        let (id, holder) = (number(key), self.session.holder);
+        let (id, holder) = (handle::id(key).0, self.session.holder);
         let (now, lease) = (self.shared.clock.now(), Duration::from_millis(*lease));
         // From here on it goes back when the connection ends.
         self.session.held.add(id, now, lease);
@@ -317,7 +318,7 @@ impl<'s> BeanstalkConversation<'s> {
     }
 
     fn fail(&self, error: store::Error) -> io::Error {
-        self.shared.fail(error);
+        self.shared.ends.fail(error);
         ErrorKind::Other.into()
     }
 
@@ -333,7 +334,7 @@ impl<'s> BeanstalkConversation<'s> {
             (Some(bytes), None) => {
                 let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
                 let room = shared.rooms.of(RoomKind::Coming).acquire_many(permits);
-                let room = timeout(JOB_TIME, unless(room, shared.ends.closing.given())).await;
+                let room = timeout(JOB_TIME, unless(room, shared.ends.until_closed())).await;
                 let Some(Ok(permit)) = room.map_err(|_| ErrorKind::TimedOut)? else { return Ok(false) };
                 self.body = Some((permit, shared.clock.now().after(JOB_TIME)));
             }
@@ -356,7 +357,10 @@ impl<'s> BeanstalkConversation<'s> {
                 None => pending().await,
             }
         };
-        let read = unless(self.stream.read_buf(&mut self.input.bytes), unless_both(late, shared.ends.closing.given()));
+        let ended = async {
+            unless(late, shared.ends.until_closed()).await;
+        };
+        let read = unless(self.stream.read_buf(&mut self.input.bytes), ended);
         let Some(read) = read.await else { return Ok(false) };
         let bytes = read?;
         self.filled = self.input.bytes.len() == self.input.bytes.capacity();
@@ -369,7 +373,7 @@ impl<'s> BeanstalkConversation<'s> {
     pub(super) async fn flush(&mut self) -> io::Result<()> {
         let mut from = 0;
         while let Some(rest) = self.output.get(from..).filter(|rest| !rest.is_empty()) {
-            let sending = timeout(JOB_TIME, self.shared.unless_over(self.stream.write(rest)));
+            let sending = timeout(JOB_TIME, self.shared.ends.unless_over(self.stream.write(rest)));
             from += sending.await.map_err(|_| ErrorKind::TimedOut)?.ok_or(ErrorKind::Interrupted)??;
         }
         if from > 0 {
@@ -406,7 +410,7 @@ impl<'s> BeanstalkConversation<'s> {
     fn undo_unsent(&self, outcome: &Outcome) {
         let Outcome::LeasedMany(granted) = outcome else { return };
         for GrantedLease { key, .. } in granted {
-            let queue = self.session.queue_of_held(number(key));
+            let queue = self.session.queue_of_held(handle::id(key).0);
             self.shared.responder.take_back(queue, self.session.holder, key.clone());
         }
     }
@@ -439,14 +443,4 @@ impl<'s> BeanstalkConversation<'s> {
         // With TLS it has an end of its own.
         let _gone = timeout(JOB_SILENCE, self.stream.shutdown()).await;
     }
-}
-
-/// The id in the key of a job.
-fn number(key: &[u8]) -> u64 {
-    key.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
-}
-
-/// Ready when one of them is.
-async fn unless_both(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
-    unless(one, other).await;
 }

@@ -14,7 +14,7 @@ use tokio::task::spawn_local;
 
 use super::command::Verb;
 pub use super::context::{BODY_BYTES_DEFAULT, BeanstalkConfig, BeanstalkListening, DrainSwitch};
-use super::context::{BeanstalkContext, EndSignals, ServiceLife};
+use super::context::{BeanstalkContext, ServiceLife};
 use super::conversation::converse;
 use super::session::{Client, DEFAULT_TUBE};
 use super::tubes::{TubeRole, Tubes};
@@ -23,10 +23,10 @@ use crate::limits::{JOB_BACKLOG, JOB_CONNECTIONS_MAX};
 use crate::net::service::{Service, ServiceParts};
 use crate::net::sockets::ServeError;
 use crate::net::tcp::{
-    Accepted, AnswerReceiver, ConnectionLimit, ConnectionPermit, TcpBounds, TcpFrontend, TcpProtocol, watch_store,
+    Accepted, AnswerReceiver, ConnectionLimit, ConnectionPermit, TcpBounds, TcpFrontend, TcpProtocol,
 };
 use crate::security::{PeerAddress, Users};
-use crate::services::jobs::context::{EndSignal, JobRooms};
+use crate::services::jobs::context::{JobRooms, ServiceEnds};
 use crate::services::jobs::responder::JobResponder;
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
@@ -75,7 +75,7 @@ impl BeanstalkListener {
         tasks: Tasks,
         family: Family,
     ) -> Service<BeanstalkFrontend> {
-        let (stopper, endpoint) = (self.tcp.stopper(), self.endpoints().join(" "));
+        let (stopper, endpoint) = (self.tcp.stopper(), self.tcp.endpoint());
         let answers = TcpFrontend::answers(committer);
         let front = BeanstalkFrontend { listener: self, answers, tasks, family, room_bytes };
         Service { front, stopper, endpoint, budgets: Vec::new() }
@@ -113,7 +113,7 @@ impl BeanstalkFrontend {
             clock,
             rooms: JobRooms::new(room_bytes),
             tubes,
-            ends: EndSignals { closing: EndSignal::default(), over: EndSignal::default(), failed },
+            ends: ServiceEnds::new(failed),
             metrics,
             slow,
             life: ServiceLife::begin(clock),
@@ -128,14 +128,7 @@ struct BeanstalkProtocol(Rc<BeanstalkContext>);
 impl BeanstalkProtocol {
     /// Starts the exchange with the committer.
     fn start(context: Rc<BeanstalkContext>, answers: AnswerReceiver) -> Self {
-        let shared = Rc::clone(&context);
-        spawn_local(answers.hand_out(move |delivery| shared.responder.receive_delivery(delivery)));
-        spawn_local(watch_store(context.responder.tasks().clone(), context.ends.failed.clone()));
-        let shared = Rc::clone(&context);
-        spawn_local(async move {
-            let Err(error) = shared.responder.submit_bursts().await;
-            shared.fail(error);
-        });
+        context.responder.start_exchange(answers, &context.ends.failed);
         Self(context)
     }
 
@@ -153,7 +146,7 @@ impl TcpProtocol for BeanstalkProtocol {
         let address = accepted.address().map_or(PeerAddress::Gone, |address| PeerAddress::of(address.ip()));
         let client = self.client(accepted.listener, address);
         spawn_local(async move {
-            if let Some((stream, idle)) = accepted.open(shared.ends.closing.given()).await {
+            if let Some((stream, idle)) = accepted.open(shared.ends.until_closed()).await {
                 converse(shared, stream, idle, client).await;
             }
             drop(permit);

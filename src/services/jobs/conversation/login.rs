@@ -41,7 +41,7 @@ impl<'h> JobConversation<'h> {
         let login = users.password(name, password, address);
         inbox.bytes.drain(..length);
         self.pace.enter(PaceStage::Busy, self.shared.clock.now());
-        let checked = timeout(self.left(), self.shared.unless_over(login)).await;
+        let checked = timeout(self.left(), self.shared.ends.unless_over(login)).await;
         self.pace.enter(PaceStage::Reading, self.shared.clock.now());
         Ok(match checked.ok().flatten() {
             Some(Ok(user)) => Asker::User(user),

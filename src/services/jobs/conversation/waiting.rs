@@ -72,7 +72,7 @@ impl JobConversation<'_> {
             } else {
                 self.shared.responder.take_back(queue, *token, key.clone());
             }
-            if !matches!(sent, Sent::Late | Sent::Unread) || self.shared.over.is_given() {
+            if !matches!(sent, Sent::Late | Sent::Unread) || self.shared.ends.over.is_given() {
                 return false;
             }
         }
@@ -86,7 +86,7 @@ impl JobConversation<'_> {
         let request = wait_request(queues, lease, wait);
         self.pace.hold(0);
         self.pace.enter(PaceStage::Awaiting, self.shared.clock.now());
-        let ended = unless(self.until_gone(has_closed), self.shared.until_closed());
+        let ended = unless(self.until_gone(has_closed), self.shared.ends.until_closed());
         let answer = self.shared.responder.submit_until(queue, request, async {
             unless(ended, self.pace.lost()).await;
         });
@@ -124,7 +124,7 @@ impl JobConversation<'_> {
         }
         let end = self.shared.clock.now().after(JOB_SILENCE);
         while !self.stream.is_broken() {
-            if self.stream.is_settled() || self.shared.over.is_given() || self.shared.clock.now() >= end {
+            if self.stream.is_settled() || self.shared.ends.over.is_given() || self.shared.clock.now() >= end {
                 return true;
             }
             sleep(SETTLING).await;

@@ -119,7 +119,7 @@ impl BeanstalkConversation<'_> {
             WaitEnd::Margin
         };
         let closing = async {
-            shared.ends.closing.given().await;
+            shared.ends.until_closed().await;
             WaitEnd::Over
         };
         let gone = async {
