@@ -365,7 +365,7 @@ pub const JOB_STEPS_BYTES: usize = 64 << 10;
 /// Connections for jobs at once, if there are descriptors for them. Further ones wait to be accepted.
 pub const JOB_CONNECTIONS_MAX: usize = 1 << 14;
 /// Connections for jobs that may wait to be accepted. The system cuts it to its own limit (net.core.somaxconn).
-pub const JOB_BACKLOG: u32 = 4_096;
+pub const JOB_BACKLOG: i32 = 4_096;
 
 /// Silence after which a GET, ACK or IN without an end is answered (`jobs/PROTOCOL.md`).
 pub const JOB_PAUSE: Duration = Duration::from_millis(1);
@@ -395,7 +395,7 @@ pub const EVENT_VALUE_CHARS_MAX: usize = 255;
 /// Connections for events at once, if there are descriptors for them. Further ones wait to be accepted.
 pub const EVENT_CONNECTIONS_MAX: usize = 1 << 13;
 /// Connections for events that may wait to be accepted. The system cuts it to its own limit (net.core.somaxconn).
-pub const EVENT_BACKLOG: u32 = 4_096;
+pub const EVENT_BACKLOG: i32 = 4_096;
 
 /// How often a frontend over plain TCP looks for a conversation that loses its connection while all are taken.
 pub const PLACE_RECHECK: Duration = Duration::from_millis(10);

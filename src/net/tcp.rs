@@ -11,22 +11,21 @@ mod requests;
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::sockopt::set_ipv6_v6only;
 use slab::Slab;
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::Runtime;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
 pub use certificate::Certificate;
-pub(crate) use client_stream::{Accepted, ClientStream};
+pub(crate) use client_stream::{Accepted, ClientStream, client_name};
 pub(crate) use frontend::{
     AnswerReceiver, ConnectionLimit, ConnectionPermit, FailureSender, TcpBounds, TcpFrontend, TcpProtocol, watch_store,
 };
@@ -39,7 +38,7 @@ use crate::clock::Clock;
 use crate::descriptors::{Place, ServiceShare, wait_for_room};
 use crate::limits::{ACCEPT_PAUSE, PLACE_RECHECK, ROOM_RECHECK};
 use crate::log::WarningPace;
-use crate::net::sockets::{BindError, is_readable};
+use crate::net::sockets::{BindError, ListenAddress, ListeningSocket, SocketFile, is_readable};
 use crate::store::{self, StoreSnapshot, Value};
 use crate::tasks::{Delivery, Outcome, Payload, RoomWait, Tasks};
 
@@ -136,12 +135,14 @@ pub(crate) async fn read_value(
 /// A listening socket that pauses while there is no descriptor for a connection.
 ///
 /// Threads that wait in an epoll of their own accept with `net::zeromq::Listeners`. Such a listener could join the runtime
-/// only by an `unsafe` registration, and each of its connections would have to be converted. So the two share the
-/// budget of descriptors and the pause, and each has the wait of its thread.
+/// only by an `unsafe` registration. So the two share how they listen, the budget of descriptors and the pause, and each
+/// has the wait of its thread.
 pub(crate) struct PausableAcceptor {
-    socket: TcpListener,
+    /// The file of the socket. It is dropped first: a server that finds the file of a closed socket replaces it.
+    _file: Option<SocketFile>,
+    socket: AsyncListener,
     /// With the port that the system chose.
-    pub(crate) address: SocketAddr,
+    pub(crate) address: ListenAddress,
     clock: Clock,
     pause_warnings: WarningPace,
     /// The descriptors of the service.
@@ -150,20 +151,46 @@ pub(crate) struct PausableAcceptor {
     reserve: Option<ServiceShare>,
     /// Says whether there is a descriptor for another connection, and the pause before the next try if no frontend says
     /// that it has closed one.
-    room: (fn(&ServiceShare, &TcpListener) -> bool, Duration),
+    room: (RoomCheck, Duration),
+}
+
+type RoomCheck = fn(&ServiceShare, &AsyncListener) -> bool;
+
+/// A listening socket, as the runtime waits for it.
+pub(crate) enum AsyncListener {
+    Tcp(TcpListener),
+    Local(UnixListener),
+}
+
+impl AsyncListener {
+    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<ClientStream>> {
+        match self {
+            Self::Tcp(socket) => socket.poll_accept(context).map_ok(|(stream, _)| ClientStream::Plain(stream)),
+            Self::Local(socket) => socket.poll_accept(context).map_ok(|(stream, _)| ClientStream::Local(stream)),
+        }
+    }
+}
+
+impl AsFd for AsyncListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(socket) => socket.as_fd(),
+            Self::Local(socket) => socket.as_fd(),
+        }
+    }
 }
 
 /// A connection that was accepted.
 pub(crate) struct AcceptedStream {
-    stream: TcpStream,
+    stream: ClientStream,
     place: Place,
     /// Whether its place is one of the reserve.
     is_reserved: bool,
 }
 
 #[cfg(test)]
-impl std::os::fd::AsFd for PausableAcceptor {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+impl AsFd for PausableAcceptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
@@ -173,35 +200,28 @@ impl PausableAcceptor {
     /// to `backlog` connections until they are accepted.
     pub(crate) fn bind(
         runtime: &Runtime,
-        address: SocketAddr,
-        backlog: u32,
+        address: &ListenAddress,
+        backlog: i32,
         has_reserve: bool,
     ) -> Result<Self, BindError> {
         let _entered = runtime.enter();
-        let bound = || {
-            let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-            socket.set_reuseaddr(true)?;
-            if address.is_ipv6() {
-                // As `net::zeromq::BoundListener`: `[::]` is all of IPv4 too, whatever the system's default is.
-                set_ipv6_v6only(&socket, false)?;
-            }
-            socket.bind(address)?;
-            let socket = socket.listen(backlog)?;
-            Ok(Self {
-                address: socket.local_addr()?,
-                socket,
-                clock: Clock::start(),
-                pause_warnings: WarningPace::default(),
-                share: ServiceShare::register(),
-                reserve: has_reserve.then(ServiceShare::register),
-                room: (|share, socket| share.has_room(socket), ACCEPT_PAUSE),
-            })
-        };
         let endpoint = address.to_string();
-        bound().map_err(|source: io::Error| match source.kind() {
-            ErrorKind::AddrInUse => BindError::InUse { endpoint },
-            ErrorKind::AddrNotAvailable => BindError::NoSuchAddress { endpoint },
-            _ => BindError::System { endpoint, source },
+        let bound = ListeningSocket::bind(address, backlog).map_err(|error| error.about(&endpoint))?;
+        let ListeningSocket { file, descriptor, address } = bound;
+        let socket = match address {
+            ListenAddress::Tcp(_) => TcpListener::from_std(descriptor.into()).map(AsyncListener::Tcp),
+            ListenAddress::Local(_) => UnixListener::from_std(descriptor.into()).map(AsyncListener::Local),
+        };
+        let socket = socket.map_err(|source| BindError::System { endpoint, source })?;
+        Ok(Self {
+            _file: file,
+            socket,
+            address,
+            clock: Clock::start(),
+            pause_warnings: WarningPace::default(),
+            share: ServiceShare::register(),
+            reserve: has_reserve.then(ServiceShare::register),
+            room: (|share, socket| share.has_room(socket), ACCEPT_PAUSE),
         })
     }
 
@@ -217,7 +237,7 @@ impl PausableAcceptor {
                 Ok(None) => {}
                 Err(error) => {
                     if self.pause_warnings.is_time(self.clock.now()) {
-                        let address = self.address;
+                        let address = &self.address;
                         tracing::warn!(
                             "further connections to {address} wait, or take the places of idle ones: {error}"
                         );
@@ -252,13 +272,13 @@ impl PausableAcceptor {
     }
 
     /// Waits for a client and accepts it if there is room. It checks for room each time that a client comes.
-    async fn try_accept(&self, share: &ServiceShare) -> io::Result<Option<(TcpStream, Place)>> {
+    async fn try_accept(&self, share: &ServiceShare) -> io::Result<Option<(ClientStream, Place)>> {
         let accepted = poll_fn(|context| {
             if !self.room.0(share, &self.socket) {
                 return Poll::Ready(Err(Errno::MFILE.into()));
             }
             let came = share.admit(&self.socket, || match self.socket.poll_accept(context) {
-                Poll::Ready(came) => came.map(|(stream, _)| Some(stream)),
+                Poll::Ready(came) => came.map(Some),
                 Poll::Pending => Ok(None),
             });
             came.transpose().map_or(Poll::Pending, Poll::Ready)
@@ -275,36 +295,33 @@ impl PausableAcceptor {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
-    use std::future::Future;
-    use std::pin::pin;
+    use std::net::SocketAddr;
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use tokio::net::TcpStream;
     use tokio::runtime::Builder;
 
     use super::*;
 
     /// How a listener of a test waits for room that comes when `leave` is called, and admits the second client.
-    fn admits(
-        has_room: &AtomicBool,
-        room: fn(&ServiceShare, &TcpListener) -> bool,
-        leave: impl FnOnce(AcceptedStream) -> Option<AcceptedStream>,
-    ) {
+    fn admits(has_room: &AtomicBool, room: RoomCheck, leave: impl FnOnce(AcceptedStream) -> Option<AcceptedStream>) {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let mut listener = PausableAcceptor::bind(&runtime, "127.0.0.1:0".parse().unwrap(), 8, false).unwrap();
+        let mut listener =
+            PausableAcceptor::bind(&runtime, &"127.0.0.1:0".parse::<SocketAddr>().unwrap().into(), 8, false).unwrap();
         // It does not try again by itself while this test runs.
         listener.room = (room, Duration::from_secs(3_600));
         runtime.block_on(async {
-            let _first = TcpStream::connect(listener.address).await.unwrap();
+            let _first = TcpStream::connect(listener.address.to_string()).await.unwrap();
             let first = listener.accept(|| false).await;
             has_room.store(false, Ordering::SeqCst);
-            let second = TcpStream::connect(listener.address).await.unwrap();
+            let second = TcpStream::connect(listener.address.to_string()).await.unwrap();
             let mut accepting = pin!(listener.accept(|| false));
             let waits = poll_fn(|context| Poll::Ready(accepting.as_mut().poll(context).is_pending()));
             assert!(waits.await);
             has_room.store(true, Ordering::SeqCst);
             let _stays = leave(first);
             let accepted = timeout(Duration::from_secs(60), accepting).await.unwrap();
-            assert_eq!(accepted.stream.peer_addr().unwrap(), second.local_addr().unwrap());
+            assert_eq!(accepted.stream.name(), second.local_addr().unwrap().to_string());
         });
     }
 

@@ -1,6 +1,6 @@
 //! Where a peer connects from.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// The bits of an address of IPv6 that a host cannot choose by itself: the others are one address here.
 const IPV6_NETWORK: u128 = !0 << 64;
@@ -17,6 +17,12 @@ pub enum PeerAddress {
 }
 
 impl PeerAddress {
+    /// The address of a client over TCP. None: it has gone.
+    #[must_use]
+    pub fn of_client(address: Option<SocketAddr>) -> Self {
+        address.map_or(Self::Gone, |address| Self::of(address.ip()))
+    }
+
     /// The address of a host.
     #[must_use]
     pub fn of(address: IpAddr) -> Self {

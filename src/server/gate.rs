@@ -8,7 +8,6 @@
 //! ```
 //! The gate looks at the endpoints as they are given, before any of them is bound.
 
-use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -16,6 +15,7 @@ use thiserror::Error;
 
 use super::ServerConfig;
 use crate::clock::Clock;
+use crate::net::sockets::ListenAddress;
 use crate::net::tcp::Certificate;
 use crate::net::zeromq::{Admission, is_local};
 use crate::security::Users;
@@ -239,10 +239,10 @@ fn services(config: &ServerConfig) -> Vec<GatedService> {
         has_curve: true,
         bound: None,
     };
-    let tcp = |flag, address: SocketAddr| GatedService {
+    let stream = |flag, address: &ListenAddress| GatedService {
         flag,
         endpoint: address.to_string(),
-        is_local: is_loopback(address.ip()),
+        is_local: address.is_local(),
         has_curve: false,
         bound: None,
     };
@@ -257,22 +257,20 @@ fn services(config: &ServerConfig) -> Vec<GatedService> {
     let spiderq = tasks.and_then(|tasks| tasks.spiderq.as_ref());
     services.extend(spiderq.iter().map(|spiderq| zmq("--tasks", &spiderq.endpoint)));
     let jobs = tasks.and_then(|tasks| tasks.jobs.as_ref());
-    services.extend(jobs.iter().map(|jobs| tcp("--jobs", jobs.address)));
+    services.extend(jobs.iter().map(|jobs| stream("--jobs", &jobs.address.into())));
     let beanstalk = tasks.and_then(|tasks| tasks.beanstalk.as_ref());
     let listening = beanstalk.iter().flat_map(|beanstalk| &beanstalk.listening);
     services.extend(
-        listening
-            .map(|listening| GatedService { bound: listening.user.clone(), ..tcp("--beanstalk", listening.address) }),
+        listening.map(|listening| GatedService {
+            bound: listening.user.clone(),
+            ..stream("--beanstalk", &listening.address)
+        }),
     );
-    services.extend(config.events.iter().map(|events| tcp("--events", events.address)));
-    services.extend(config.operation.admin.iter().map(|admin| tcp("--admin", admin.address)));
+    services.extend(config.events.iter().map(|events| stream("--events", &events.address.into())));
+    services.extend(config.operation.admin.iter().map(|admin| stream("--admin", &admin.address.into())));
     let queue = tasks.and_then(|tasks| tasks.events.as_ref());
     services.extend(queue.iter().map(|queue| zmq("--events-queue", &queue.endpoint)));
     services
-}
-
-fn is_loopback(address: IpAddr) -> bool {
-    address.to_canonical().is_loopback()
 }
 
 #[cfg(test)]

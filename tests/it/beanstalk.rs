@@ -2,6 +2,8 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -9,7 +11,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::harness::{
-    Guarded, Server, free_port, is_made, number_of, python_with_pyzmq, real_peer, run_python, spindle_reads,
+    Guarded, Server, free_port, is_made, number_of, python_with_pyzmq, real_peer, run_python, spindle, spindle_reads,
 };
 use crate::jobs::{ask, folder};
 
@@ -21,7 +23,11 @@ pub(crate) struct Beanstalk(BufReader<TcpStream>);
 
 impl Beanstalk {
     pub(crate) fn connect(address: &str) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
+        let stream = match address.strip_prefix("unix:") {
+            // Its calls are those of every stream.
+            Some(path) => OwnedFd::from(UnixStream::connect(path).unwrap()).into(),
+            None => TcpStream::connect(address).unwrap(),
+        };
         stream.set_read_timeout(Some(LONG)).unwrap();
         Self(BufReader::new(stream))
     }
@@ -299,6 +305,49 @@ fn a_user_sees_its_tubes_and_no_others() {
     assert_eq!(ada.ask("reserve"), format!("RESERVED {id} 1: a"));
     assert_eq!(ada.ask(&format!("delete {id}")), "DELETED");
     server.stop();
+}
+
+#[test]
+fn a_path_is_listened_at_and_is_taken_over_from_a_killed_server() {
+    let folder = folder();
+    let path = folder.path().join("socket");
+    let users = folder.path().join("users.toml");
+    let arguments = ["user", "add", "--users", users.to_str().unwrap(), "ada", "--jobs-write", "", "--password-stdin"];
+    assert!(spindle_reads(&arguments, b"secret\n").status.success());
+    let [plain, bound] = ["", ",user=ada"].map(|user| format!("unix:{}{user}", path.display()));
+    let flags = |listener: &str| ["--users", users.to_str().unwrap(), "--beanstalk", listener].map(str::to_owned);
+    let start = |listener: &str| {
+        let flags = flags(listener);
+        start(&folder.path().join("data"), &flags.each_ref().map(String::as_str))
+    };
+    let server = start(&bound);
+    let local = server.beanstalk_all().nth(1).unwrap();
+    assert_eq!(local, plain);
+    let (mut local, mut remote) = (Beanstalk::connect(local), Beanstalk::connect(server.beanstalk()));
+    let id = local.put(100, "a");
+    assert_eq!(remote.ask("peek 1"), "NOT_AUTHENTICATED");
+    // Whole bursts, and a job as long as may be.
+    let long = "x".repeat(65_535);
+    local.send(format!("put 1 0 100 65535\r\n{long}\r\nreserve\r\n"));
+    assert_eq!(local.answer(), format!("INSERTED {}", id + 1));
+    assert_eq!(local.answer(), format!("RESERVED {} 65535: {long}", id + 1));
+    drop(local);
+    drop(server);
+    assert!(path.exists(), "it was killed");
+    let server = start(&plain);
+    let mut local = Beanstalk::connect(server.beanstalk_all().nth(1).unwrap());
+    assert_eq!(local.ask("stats"), "NOT_AUTHENTICATED");
+    assert_eq!(local.ask("auth ada secret"), "AUTHENTICATED");
+    assert_eq!(local.ask(&format!("peek {id}")), format!("FOUND {id} 1: a"));
+    server.stop();
+    assert!(!path.exists());
+    assert_eq!(local.answer(), "closed");
+    std::fs::write(&path, "a letter").unwrap();
+    for (listener, why) in [(plain, "there is a file of that name"), ("unix:".to_owned(), "the path of the socket")] {
+        let refused = spindle(&["serve", "--kv", "off", "--publish", "off", "--beanstalk", &listener]);
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && said.contains(why), "{said}");
+    }
 }
 
 /// Debian's beanstalkd.

@@ -1,13 +1,12 @@
 //! The flags of `spindle serve` for tasks and jobs.
 
-use std::net::SocketAddr;
-
 use super::amount::bytes_within;
 use super::duration::{BareUnit, whole};
 use super::endpoint::{Listening, OFF, endpoint_or_off, listening};
 use super::word::one_of;
 use crate::cli::{BEANSTALK_PORT, CommandError, JOBS_ADDRESS, TASKS_ENDPOINT};
 use crate::limits::{JOB_DATA_BYTES_MAX, JOB_LEASE_SECONDS};
+use crate::net::sockets::ListenAddress;
 use crate::net::zeromq::is_local;
 use crate::security::users::check_name;
 use crate::services::jobs::beanstalk::serve::{BODY_BYTES_DEFAULT, BeanstalkConfig, BeanstalkListening, DrainSwitch};
@@ -45,15 +44,17 @@ pub(crate) struct TasksFlags {
     terminate: Terminate,
 }
 
+/// The word before the path of a listener, as beanstalkd writes it.
+const UNIX: &str = "unix:";
 /// The word before the user of a listener.
 const USER: &str = ",user=";
 
 /// The flags of beanstalkd's protocol, as typed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BeanstalkFlags {
-    /// Serve jobs by beanstalkd's protocol, at 127.0.0.1:11300 if no address or port is given; may be given several times.
+    /// Serve jobs by beanstalkd's protocol, at 127.0.0.1:11300 if no address, port or path is given; may be given several times.
     /// With a user, every client of that address is this user
-    #[arg(long, value_name = "ADDR|PORT[,user=NAME]|off", num_args = 0..=1, default_missing_value = BEANSTALK_PORT, value_parser = beanstalk_listening)]
+    #[arg(long, value_name = "ADDR|PORT|unix:PATH[,user=NAME]|off", num_args = 0..=1, default_missing_value = BEANSTALK_PORT, value_parser = beanstalk_listening)]
     beanstalk: Vec<BeanstalkAddress>,
 
     /// Most bytes (K, M) of a job that is put by beanstalkd's protocol
@@ -62,7 +63,7 @@ pub(crate) struct BeanstalkFlags {
 }
 
 /// One value of `--beanstalk`. `None`: off.
-type BeanstalkAddress = Option<(SocketAddr, Option<String>)>;
+type BeanstalkAddress = Option<BeanstalkListening>;
 
 /// An address to listen at, and the user of its clients, or `off`.
 fn beanstalk_listening(typed: &str) -> Result<BeanstalkAddress, String> {
@@ -73,9 +74,13 @@ fn beanstalk_listening(typed: &str) -> Result<BeanstalkAddress, String> {
     if let Some(user) = user {
         check_name(user)?;
     }
-    match listening(address)?.0 {
+    let address = match address.strip_prefix(UNIX) {
+        Some(path) => Some(ListenAddress::local(path)?),
+        None => listening(address)?.0.map(ListenAddress::Tcp),
+    };
+    match address {
         None if user.is_some() => Err("off has no user".to_owned()),
-        address => Ok(address.map(|address| (address, user.map(str::to_owned)))),
+        address => Ok(address.map(|address| BeanstalkListening { address, user: user.map(str::to_owned) })),
     }
 }
 
@@ -87,8 +92,7 @@ impl BeanstalkFlags {
 
     /// The settings of beanstalkd's protocol, if it is on. `off` excludes any other address.
     pub(crate) fn config(&self, lease: u64, segment_bytes: u64) -> Result<Option<BeanstalkConfig>, CommandError> {
-        let given = self.beanstalk.iter().flatten().cloned();
-        let listening: Vec<_> = given.map(|(address, user)| BeanstalkListening { address, user }).collect();
+        let listening: Vec<_> = self.beanstalk.iter().flatten().cloned().collect();
         if !listening.is_empty() && self.beanstalk.iter().any(Option::is_none) {
             return Err(CommandError::Usage("--beanstalk off and --beanstalk ADDR exclude each other".to_owned()));
         }

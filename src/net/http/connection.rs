@@ -76,8 +76,7 @@ pub(super) async fn converse(
 ) {
     // The runtime learns meanwhile of a request that the system has already. A connection with one is not idle.
     yield_now().await;
-    // Without this option a reply may wait for the acknowledgement of the one before.
-    let _gone = stream.tcp().set_nodelay(true);
+    stream.hurry();
     let mut wire = OwnErrors::new(WriteTimeout::new(stream, activity.clone(), times.reply));
     let end = exchange(&mut wire, router, activity, &mut idle, times, &mut ending).await;
     idle.work();
@@ -264,7 +263,8 @@ mod tests {
         };
         with_server(client, async |stream, ending| {
             let all = IdleConnections::new(Clock::start());
-            stream.tcp().readable().await.unwrap();
+            let ClientStream::Plain(plain) = &stream else { panic!("it is plain") };
+            plain.readable().await.unwrap();
             let asked = Arc::new(Notify::new());
             let routes = Router::new().fallback(|State(asked): State<Arc<Notify>>| async move {
                 asked.notify_one();

@@ -59,7 +59,7 @@ impl HttpUsers {
             return Ok(None);
         }
         let peer = head.extensions.get();
-        let address = peer.map_or(PeerAddress::Gone, |Peer(address)| PeerAddress::of(address.ip()));
+        let address = PeerAddress::of_client(peer.map(|Peer(address)| *address));
         let user = self.user(&head.headers, address).await?;
         match needed {
             Needed::Access(access, resource) => permitted(&user, access, resource)?,

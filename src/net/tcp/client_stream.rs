@@ -10,11 +10,13 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
@@ -22,10 +24,11 @@ use super::certificate::Certificate;
 use super::idle::IdleEntry;
 use super::unless;
 use crate::limits::HANDSHAKE_TIMEOUT;
+use crate::security::PeerAddress;
 
 /// A connection that was accepted, before its handshake.
 pub(crate) struct Accepted {
-    pub(super) stream: TcpStream,
+    pub(super) stream: ClientStream,
     /// Which of the addresses of the frontend it came to, from 0.
     pub(crate) listener: usize,
     /// If it is to be encrypted.
@@ -37,9 +40,9 @@ pub(crate) struct Accepted {
 }
 
 impl Accepted {
-    /// Where the client connects from. None if it has gone.
-    pub(crate) fn address(&self) -> Option<SocketAddr> {
-        self.stream.peer_addr().ok()
+    /// Where the client connects from.
+    pub(crate) fn peer(&self) -> PeerAddress {
+        self.stream.peer()
     }
 
     /// Makes the handshake, if the server has a certificate. None: it has failed, or the server ends before.
@@ -49,7 +52,11 @@ impl Accepted {
 
     async fn shake(self) -> Option<(ClientStream, IdleEntry)> {
         let Self { stream, certificate, mut idle, .. } = self;
-        let Some(certificate) = certificate else { return Some((ClientStream::Plain(stream), idle)) };
+        let (stream, certificate) = match (stream, certificate) {
+            (ClientStream::Plain(stream), Some(certificate)) => (stream, certificate),
+            // A socket of this host needs no encryption.
+            (stream, _) => return Some((stream, idle)),
+        };
         // What the handshake needs is sent at once.
         let _gone = stream.set_nodelay(true);
         let shaken = timeout(HANDSHAKE_TIMEOUT, certificate.acceptor().accept(stream));
@@ -71,22 +78,57 @@ impl Accepted {
 pub(crate) enum ClientStream {
     /// As the system has it.
     Plain(TcpStream),
+    /// As the system has it, over a socket of this host.
+    Local(UnixStream),
     /// Encrypted.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl ClientStream {
-    /// The connection as the system has it.
-    pub(crate) fn tcp(&self) -> &TcpStream {
+    /// Has the system send what is written at once. Otherwise a reply may wait for the acknowledgement of the one before.
+    pub(crate) fn hurry(&self) {
+        // A socket of this host does so anyway.
+        let _gone = sockopt::set_tcp_nodelay(self, true);
+    }
+
+    /// The host and the port that the client connects from. None if it has gone, or is on this host.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
         match self {
-            Self::Plain(stream) => stream,
-            Self::Tls(stream) => stream.get_ref().0,
+            Self::Plain(stream) => stream.peer_addr().ok(),
+            Self::Local(_) => None,
+            Self::Tls(stream) => stream.get_ref().0.peer_addr().ok(),
         }
     }
 
-    /// Where the client connects from. None if it has gone.
-    pub(crate) fn address(&self) -> Option<SocketAddr> {
-        self.tcp().peer_addr().ok()
+    /// Where the client connects from.
+    pub(crate) fn peer(&self) -> PeerAddress {
+        match self {
+            Self::Local(_) => PeerAddress::Local,
+            _ => PeerAddress::of_client(self.address()),
+        }
+    }
+
+    /// The client as log lines name it.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Local(_) => "local".to_owned(),
+            _ => client_name(self.address()),
+        }
+    }
+}
+
+/// A client over TCP as log lines name it.
+pub(crate) fn client_name(address: Option<SocketAddr>) -> String {
+    address.map_or_else(|| "gone".to_owned(), |address| address.to_string())
+}
+
+impl AsFd for ClientStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Plain(stream) => stream.as_fd(),
+            Self::Local(stream) => stream.as_fd(),
+            Self::Tls(stream) => stream.get_ref().0.as_fd(),
+        }
     }
 }
 
@@ -94,6 +136,7 @@ impl AsyncRead for ClientStream {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Local(stream) => Pin::new(stream).poll_read(context, buffer),
             Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
         }
     }
@@ -103,6 +146,7 @@ impl AsyncWrite for ClientStream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Local(stream) => Pin::new(stream).poll_write(context, bytes),
             Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
@@ -110,6 +154,7 @@ impl AsyncWrite for ClientStream {
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Self::Local(stream) => Pin::new(stream).poll_flush(context),
             Self::Tls(stream) => Pin::new(stream).poll_flush(context),
         }
     }
@@ -117,6 +162,7 @@ impl AsyncWrite for ClientStream {
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Local(stream) => Pin::new(stream).poll_shutdown(context),
             Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }

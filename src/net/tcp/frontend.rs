@@ -13,7 +13,6 @@
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +31,7 @@ use crate::clock::Clock;
 use crate::descriptors::Place;
 use crate::limits::{LINGER, PLACE_HANDSHAKE_TIME, PLACE_RECHECK, STORE_SWEEP};
 use crate::lock::Mutex;
-use crate::net::sockets::{ServeError, Stopper, WakingSender};
+use crate::net::sockets::{ListenAddress, ServeError, Stopper, WakingSender};
 use crate::store;
 use crate::tasks::{Committer, Delivery, Tasks};
 
@@ -46,7 +45,7 @@ pub(crate) type ConnectionPermit = (OwnedSemaphorePermit, Place);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TcpBounds {
     /// Those that the system holds until they are accepted.
-    pub(crate) backlog: u32,
+    pub(crate) backlog: i32,
     /// Those that are accepted.
     pub(crate) connections: usize,
     /// Those more that are accepted when all of the others are at work (see [`Accepted::is_reserved`]).
@@ -172,13 +171,12 @@ impl TcpFrontend {
     /// Listens at these addresses. Serves as many connections at once as the bounds say, and encrypts them if there is a
     /// certificate.
     pub(crate) fn bind(
-        addresses: &[SocketAddr],
+        addresses: &[ListenAddress],
         bounds: TcpBounds,
         certificate: Option<Certificate>,
     ) -> Result<Self, ServeError> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
-        let listen =
-            |address: &SocketAddr| PausableAcceptor::bind(&runtime, *address, bounds.backlog, bounds.reserved > 0);
+        let listen = |address| PausableAcceptor::bind(&runtime, address, bounds.backlog, bounds.reserved > 0);
         let acceptors = addresses.iter().map(listen).collect::<Result<_, _>>()?;
         let waker = Arc::<TaskWaker>::default();
         let stopper = Stopper::new(Arc::clone(&waker));
@@ -187,13 +185,13 @@ impl TcpFrontend {
     }
 
     /// Where it listens, with the ports that the system chose.
-    pub(crate) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        self.acceptors.iter().map(|acceptor| acceptor.address)
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = &ListenAddress> {
+        self.acceptors.iter().map(|acceptor| &acceptor.address)
     }
 
     /// All of them, in one line.
     pub(crate) fn endpoint(&self) -> String {
-        self.addresses().map(|address| address.to_string()).collect::<Vec<_>>().join(" ")
+        self.addresses().map(ToString::to_string).collect::<Vec<_>>().join(" ")
     }
 
     /// The acceptor of the connections to the first address.

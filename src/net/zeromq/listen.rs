@@ -13,30 +13,21 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, getsockname, listen, socket_with,
-    sockopt,
-};
+use rustix::net::sockopt;
 
 use super::interface::address_of;
 use super::protocol::{Arrival, ConnectionProtocol};
-use super::socket_file::{PathError, SocketFile};
 use super::tls::TlsSession;
 use crate::descriptors::ConnectionDescriptor;
 use crate::limits::ACCEPT_BACKLOG;
-use crate::net::sockets::{BindError, bind_error, keep_alive};
+use crate::net::sockets::{BindError, ListenAddress, ListeningSocket, bind_error, keep_alive};
 use crate::net::tcp::Certificate;
-
-const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
 /// A listening socket. Dropping it stops listening and removes its file.
 #[derive(Debug)]
 pub struct BoundListener {
-    /// The file of the socket. It is dropped first: a server that finds the file of a closed socket replaces it.
-    _file: Option<SocketFile>,
-    descriptor: OwnedFd,
+    socket: ListeningSocket,
     endpoint: String,
-    is_tcp: bool,
     /// What its connections speak.
     protocol: ConnectionProtocol,
     /// With TLS, what they are encrypted with.
@@ -49,62 +40,16 @@ impl BoundListener {
     /// # Errors
     /// [`BindError`] if the endpoint cannot be listened at.
     pub fn bind(endpoint: &str) -> Result<Self, BindError> {
-        let not_one = || BindError::NotAnEndpoint { endpoint: endpoint.to_owned() };
-        let failed = |errno: Errno| bind_error(endpoint, errno.raw_os_error());
-        match endpoint.split_once("://").filter(|(_, rest)| !rest.contains('\0')) {
-            Some(("tcp", rest)) => {
-                let (host, port) = rest.rsplit_once(':').ok_or_else(not_one)?;
-                let port = if port == "*" { 0 } else { port.parse().map_err(|_| not_one())? };
-                let host = address(host).ok_or_else(|| failed(Errno::ADDRNOTAVAIL))?;
-                Self::tcp(SocketAddr::new(host, port)).map_err(failed)
-            }
-            Some(("ipc", name)) if !matches!(name, "" | "*" | "@") => Self::ipc(name).map_err(|error| match error {
-                PathError::NoSocket => BindError::NoSocket { endpoint: endpoint.to_owned() },
-                PathError::System(errno) => failed(errno),
-            }),
-            _ => Err(not_one()),
-        }
-    }
-
-    fn tcp(address: SocketAddr) -> Result<Self, Errno> {
-        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let descriptor = socket_with(family, SocketType::STREAM, FLAGS, None)?;
-        // A restarted server binds while connections of its predecessor are still winding up.
-        sockopt::set_socket_reuseaddr(&descriptor, true)?;
-        if address.is_ipv6() {
-            sockopt::set_ipv6_v6only(&descriptor, false)?;
-        }
-        bind(&descriptor, &address)?;
-        listen(&descriptor, ACCEPT_BACKLOG)?;
-        let bound = SocketAddr::try_from(getsockname(&descriptor)?)?;
-        Ok(Self {
-            descriptor,
-            endpoint: format!("tcp://{bound}"),
-            is_tcp: true,
-            protocol: ConnectionProtocol::Zmtp,
-            certificate: None,
-            _file: None,
-        })
-    }
-
-    fn ipc(name: &str) -> Result<Self, PathError> {
-        let descriptor = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
-        let file = match name.strip_prefix('@') {
-            Some(name) => {
-                bind(&descriptor, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
-                None
-            }
-            None => Some(SocketFile::bind(&descriptor, name)?),
+        let socket = ListeningSocket::bind(&parse(endpoint)?, ACCEPT_BACKLOG).map_err(|error| error.about(endpoint))?;
+        let endpoint = match &socket.address {
+            ListenAddress::Tcp(address) => format!("tcp://{address}"),
+            ListenAddress::Local(path) => format!("ipc://{path}"),
         };
-        listen(&descriptor, ACCEPT_BACKLOG)?;
-        Ok(Self {
-            descriptor,
-            endpoint: format!("ipc://{name}"),
-            is_tcp: false,
-            protocol: ConnectionProtocol::Zmtp,
-            certificate: None,
-            _file: file,
-        })
+        Ok(Self { socket, endpoint, protocol: ConnectionProtocol::Zmtp, certificate: None })
+    }
+
+    fn is_tcp(&self) -> bool {
+        matches!(self.socket.address, ListenAddress::Tcp(_))
     }
 
     /// The same listener, whose connections speak this protocol.
@@ -117,7 +62,7 @@ impl BoundListener {
     /// are.
     #[must_use]
     pub fn encrypted_by(self, certificate: Option<&Certificate>) -> Self {
-        let certificate = certificate.filter(|_| self.is_tcp).cloned();
+        let certificate = certificate.filter(|_| self.is_tcp()).cloned();
         Self { certificate, ..self }
     }
 
@@ -139,27 +84,18 @@ impl BoundListener {
     /// # Errors
     /// The system's error: it is out of descriptors or memory.
     pub fn accept(&self) -> Result<Option<OwnedFd>, Errno> {
-        loop {
-            match accept_with(&self.descriptor, FLAGS) {
-                Ok(descriptor) => {
-                    if self.is_tcp {
-                        // An option that the system refuses costs time. The connection works without it.
-                        let _slower = prepare(&descriptor);
-                    }
-                    return Ok(Some(descriptor));
-                }
-                Err(Errno::AGAIN) => return Ok(None),
-                // The connection was gone before it was accepted, or a signal came.
-                Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO | Errno::NETDOWN | Errno::HOSTUNREACH) => {}
-                Err(error) => return Err(error),
-            }
+        let accepted = self.socket.accept()?;
+        if let Some(descriptor) = accepted.as_ref().filter(|_| self.is_tcp()) {
+            // An option that the system refuses costs time. The connection works without it.
+            let _slower = prepare(descriptor);
         }
+        Ok(accepted)
     }
 }
 
 impl AsFd for BoundListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
+        self.socket.as_fd()
     }
 }
 
@@ -167,6 +103,21 @@ impl AsFd for BoundListener {
 pub(crate) fn prepare(descriptor: &OwnedFd) -> Result<(), Errno> {
     sockopt::set_tcp_nodelay(descriptor, true)?;
     keep_alive(descriptor)
+}
+
+/// What an endpoint says.
+fn parse(endpoint: &str) -> Result<ListenAddress, BindError> {
+    let not_one = || BindError::NotAnEndpoint { endpoint: endpoint.to_owned() };
+    match endpoint.split_once("://").filter(|(_, rest)| !rest.contains('\0')) {
+        Some(("tcp", rest)) => {
+            let (host, port) = rest.rsplit_once(':').ok_or_else(not_one)?;
+            let port = if port == "*" { 0 } else { port.parse().map_err(|_| not_one())? };
+            let host = address(host).ok_or_else(|| bind_error(endpoint, Errno::ADDRNOTAVAIL.raw_os_error()))?;
+            Ok(SocketAddr::new(host, port).into())
+        }
+        Some(("ipc", name)) if !matches!(name, "" | "*" | "@") => Ok(ListenAddress::Local(name.to_owned())),
+        _ => Err(not_one()),
+    }
 }
 
 /// Whether only this host can reach an endpoint: one of loopback, or a socket of this host.

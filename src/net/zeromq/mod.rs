@@ -49,7 +49,6 @@ mod reply_buffer;
 mod reply_gates;
 mod send_buffer;
 mod serve;
-mod socket_file;
 mod spin;
 mod stage;
 #[cfg(test)]

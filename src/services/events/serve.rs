@@ -86,7 +86,7 @@ impl EventsListener {
     /// [`Error`] if the address is not available, or the system has no descriptor left.
     pub fn bind(address: SocketAddr, hosts: &[String], parts: ServiceParts) -> Result<Self, Error> {
         let users = parts.users().map(|users| HttpUsers::new(users, needed));
-        let tcp = TcpFrontend::bind(&[address], BOUNDS, parts.certificate)?;
+        let tcp = TcpFrontend::bind(&[address.into()], BOUNDS, parts.certificate)?;
         let hosts = HostRule::new(address.ip().is_loopback(), hosts.to_vec(), "--events-host");
         let guard = Guard { hosts, users, health: is_health };
         Ok(Self { tcp, guard, metrics: timing::metrics(), slow: parts.slow })

@@ -37,7 +37,7 @@ use super::timing::JobTimes;
 use super::wire::{Decoded, Reply, Request, Verb, decode};
 use crate::clock::{Now, TimeLimit};
 use crate::limits::{JOB_BUFFER_BYTES, JOB_DRAINED_BYTES_MAX, JOB_PAUSE, JOB_SILENCE, JOB_STEPS_BYTES, JOB_TIME};
-use crate::net::tcp::{Answer, read_value, unless};
+use crate::net::tcp::{Answer, client_name, read_value, unless};
 use crate::security::Identity;
 use crate::store::{self, StoreSnapshot, Value};
 use crate::tasks::{self, Outcome, Payload, QueueName};
@@ -381,7 +381,7 @@ impl<'h> JobConversation<'h> {
         if is_sent {
             let is_refused = REFUSALS.iter().any(|refusal| bytes.starts_with(refusal));
             self.times.answered(now);
-            let client = || self.stream.address().map_or_else(|| "gone".to_owned(), |address| address.to_string());
+            let client = || client_name(self.stream.address());
             self.shared.timer.sent(&self.times, bytes.len(), is_refused, self.shared.clock.now(), client);
         }
         is_sent

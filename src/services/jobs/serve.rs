@@ -59,7 +59,7 @@ impl JobsListener {
     /// [`ServeError`] if the address is not available, or the system has no descriptor left.
     pub fn bind(settings: &JobsConfig, parts: ServiceParts) -> Result<Self, ServeError> {
         let users = parts.users();
-        let tcp = TcpFrontend::bind(&[settings.address], BOUNDS, parts.certificate)?;
+        let tcp = TcpFrontend::bind(&[settings.address.into()], BOUNDS, parts.certificate)?;
         Ok(Self { tcp, settings: settings.clone(), metrics: timing::metrics(), slow: parts.slow, users })
     }
 

@@ -6,9 +6,11 @@
 use std::cell::RefCell;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use rustix::net::sockopt::socket_error;
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
@@ -138,29 +140,27 @@ impl JobStream {
         }
     }
 
+    /// What this says of the connection as the system has it.
+    fn of_descriptor<T>(&self, ask: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
+        match self {
+            Self::Plain(stream) => ask(stream.as_fd()),
+            Self::Tls(tls) => ask(tls.borrow().stream.as_fd()),
+        }
+    }
+
     /// Has the system notice a client that has vanished.
     pub(super) fn keep_alive(&self) {
         // A stream of another kind has no such need.
-        let _kept = match self {
-            Self::Plain(stream) => keep_alive(stream),
-            Self::Tls(tls) => keep_alive(tls.borrow().stream.tcp()),
-        };
+        let _kept = self.of_descriptor(|one| keep_alive(one));
     }
 
     /// Whether the system has found that the client is gone.
     pub(super) fn is_broken(&self) -> bool {
-        let error = match self {
-            Self::Plain(stream) => stream.take_error(),
-            Self::Tls(tls) => tls.borrow().stream.tcp().take_error(),
-        };
-        !matches!(error, Ok(None))
+        !matches!(self.of_descriptor(|one| socket_error(one)), Ok(Ok(())))
     }
 
     /// Whether no bytes are on their way in either direction.
     pub(super) fn is_settled(&self) -> bool {
-        match self {
-            Self::Plain(stream) => is_settled(stream),
-            Self::Tls(tls) => is_settled(tls.borrow().stream.tcp()),
-        }
+        self.of_descriptor(|one| is_settled(one))
     }
 }

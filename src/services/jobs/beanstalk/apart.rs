@@ -11,7 +11,7 @@ use super::reply::{self, JobSums};
 use super::session::{Apart, Client};
 use super::tubes::TubeFigures;
 use crate::limits::JOB_TIME;
-use crate::security::{Denied, PeerAddress};
+use crate::security::Denied;
 use crate::tasks::{ListedQueue, Outcome, QueueChange, Request, Sweep};
 
 /// Queues of one page.
@@ -134,8 +134,7 @@ impl BeanstalkConversation<'_> {
 
     async fn log_in(&mut self, name: &[u8], password: &[u8]) -> io::Result<Vec<u8>> {
         let Some(users) = &self.shared.users else { return Ok(reply::AUTHENTICATED.to_vec()) };
-        let address = self.stream.address().map_or(PeerAddress::Gone, |address| PeerAddress::of(address.ip()));
-        let login = users.password(name, password, address);
+        let login = users.password(name, password, self.stream.peer());
         let checked = tokio::time::timeout(JOB_TIME, self.shared.ends.unless_over(login)).await;
         Ok(match checked.ok().flatten() {
             Some(Ok(user)) => {

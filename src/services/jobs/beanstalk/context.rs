@@ -3,7 +3,6 @@
 //! This module does not know the exchange with one client (`conversation`).
 
 use std::cell::Cell;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +12,7 @@ use super::reply::{ConnectionSums, LogFigures, ServerFigures};
 use super::session::{Roles, SessionBounds};
 use super::tubes::{TubeUse, Tubes};
 use crate::clock::{Clock, Now};
+use crate::net::sockets::ListenAddress;
 use crate::net::tcp::ClientStream;
 use crate::security::Users;
 use crate::services::jobs::context::{JobRooms, ServiceEnds};
@@ -28,7 +28,7 @@ pub const BODY_BYTES_DEFAULT: u32 = 65_535;
 #[derive(Clone, Debug)]
 pub struct BeanstalkListening {
     /// The address to listen at.
-    pub address: SocketAddr,
+    pub address: ListenAddress,
     /// The user that every client of this address is. `None`: each names its own, where users are named.
     pub user: Option<String>,
 }
@@ -199,7 +199,7 @@ impl BeanstalkContext {
             unix_millis: self.life.start_wall_millis + now.millis(),
             nanos,
             stages: Stages { queue: None, execution: None, write: None },
-            client: stream.address().map_or_else(|| "gone".to_owned(), |address| address.to_string()),
+            client: stream.name(),
             protocol: self.metrics.protocol,
             verb: verb.word(),
             table: (**tube).into(),

@@ -80,7 +80,8 @@ pub(super) struct BeanstalkConversation<'s> {
 pub(super) async fn converse(shared: Rc<BeanstalkContext>, stream: ClientStream, mut idle: IdleEntry, client: Client) {
     let _present = shared.metrics.enter();
     // Answers are small, and each may be waited for. A dead client is found by probes.
-    let _set = (stream.tcp().set_nodelay(true), keep_alive(stream.tcp()));
+    stream.hurry();
+    let _kept = keep_alive(&stream);
     let mut conversation = BeanstalkConversation {
         session: Session::new(shared.next_holder(), client, shared.family.clone(), shared.tubes.clone()),
         shared: &shared,

@@ -53,7 +53,7 @@ impl BeanstalkListener {
     /// [`ServeError`] if an address is not available, or the system has no descriptor left.
     pub fn bind(settings: &BeanstalkConfig, parts: ServiceParts) -> Result<Self, ServeError> {
         let users = parts.users();
-        let addresses: Vec<_> = settings.listening.iter().map(|listening| listening.address).collect();
+        let addresses: Vec<_> = settings.listening.iter().map(|listening| listening.address.clone()).collect();
         let tcp = TcpFrontend::bind(&addresses, BOUNDS, parts.certificate)?;
         let words: Vec<&str> = Verb::ALL.into_iter().map(Verb::word).collect();
         let metrics = Arc::new(ServiceMetrics::new("beanstalk", &words));
@@ -63,7 +63,7 @@ impl BeanstalkListener {
     /// Where it listens, with the ports that the system chose.
     #[must_use]
     pub fn endpoints(&self) -> Vec<String> {
-        self.tcp.addresses().map(|address| address.to_string()).collect()
+        self.tcp.addresses().map(ToString::to_string).collect()
     }
 
     /// Registers a sink with the committer for the answers about the queues of `family`. Larger bodies take at most
@@ -143,8 +143,7 @@ impl BeanstalkProtocol {
 impl TcpProtocol for BeanstalkProtocol {
     fn converse(&self, accepted: Accepted, permit: ConnectionPermit) {
         let shared = Rc::clone(&self.0);
-        let address = accepted.address().map_or(PeerAddress::Gone, |address| PeerAddress::of(address.ip()));
-        let client = self.client(accepted.listener, address);
+        let client = self.client(accepted.listener, accepted.peer());
         spawn_local(async move {
             if let Some((stream, idle)) = accepted.open(shared.ends.until_closed()).await {
                 converse(shared, stream, idle, client).await;

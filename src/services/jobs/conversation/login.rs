@@ -28,7 +28,7 @@ pub(super) enum Asker {
 impl<'h> JobConversation<'h> {
     /// Reads the line and takes it off the request.
     pub(super) async fn log_in(&self, users: &Users, inbox: &mut RequestBuffer<'h>) -> std::io::Result<Asker> {
-        let address = self.stream.address().map_or(PeerAddress::Gone, |address| PeerAddress::of(address.ip()));
+        let address = PeerAddress::of_client(self.stream.address());
         self.read_until(inbox, |bytes| match decode_auth(bytes) {
             DecodedAuth::Short => Need::More { missing: 1, patience: JOB_SILENCE },
             DecodedAuth::Whole { .. } | DecodedAuth::Wrong => Need::Nothing,

@@ -7,7 +7,7 @@ use crate::net::http::limits::HEALTH_CONNECTIONS_MAX;
 /// Connections at once: some browsers, scrapers and probes. For further ones, idle ones make place.
 pub(super) const CONNECTIONS_MAX: usize = 128;
 /// Connections that may wait to be accepted.
-pub(super) const BACKLOG: u32 = 128;
+pub(super) const BACKLOG: i32 = 128;
 /// Tables that are metrics of their own, the largest ones. The others are a sum: a scraper keeps each series.
 pub(super) const LABELLED_TABLES_MAX: usize = 100;
 /// Queues that are metrics of their own, in the order in which they were made.

@@ -88,7 +88,7 @@ impl AdminListener {
     /// [`ServeError`] if the address is not available, or the system has no descriptor left.
     pub fn bind(config: &AdminConfig, parts: ServiceParts) -> Result<Self, ServeError> {
         let users = parts.users();
-        let tcp = TcpFrontend::bind(&[config.address], BOUNDS, parts.certificate)?;
+        let tcp = TcpFrontend::bind(&[config.address.into()], BOUNDS, parts.certificate)?;
         let hosts = HostRule::new(config.address.ip().is_loopback(), config.hosts.clone(), "--admin-host");
         // Users are known by their passwords, which no foreign page has.
         let hosts = if users.is_none() { hosts.strict() } else { hosts };

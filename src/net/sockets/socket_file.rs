@@ -13,16 +13,28 @@ use rustix::fs::{FileType, Stat, lstat, unlink};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with};
 
-/// Why a path cannot be listened at.
+use super::endpoint::{BindError, bind_error};
+
+/// Why an address cannot be listened at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PathError {
+pub(crate) enum ListenError {
     /// A file that is no socket is there.
     NoSocket,
     /// The error of the system. `ADDRINUSE` if somebody listens there.
     System(Errno),
 }
 
-impl From<Errno> for PathError {
+impl ListenError {
+    /// The sentence about this endpoint.
+    pub(crate) fn about(self, endpoint: &str) -> BindError {
+        match self {
+            Self::NoSocket => BindError::NoSocket { endpoint: endpoint.to_owned() },
+            Self::System(errno) => bind_error(endpoint, errno.raw_os_error()),
+        }
+    }
+}
+
+impl From<Errno> for ListenError {
     fn from(error: Errno) -> Self {
         Self::System(error)
     }
@@ -30,7 +42,7 @@ impl From<Errno> for PathError {
 
 /// The file of a bound socket. Dropping it removes the file, unless another one has taken its place.
 #[derive(Debug)]
-pub(super) struct SocketFile {
+pub(crate) struct SocketFile {
     path: PathBuf,
     /// The file system and the number of the file in it, as they were after the bind.
     id: (u64, u64),
@@ -38,12 +50,12 @@ pub(super) struct SocketFile {
 
 impl SocketFile {
     /// Binds a socket to a path, where it replaces the file of a server that was killed.
-    pub(super) fn bind(descriptor: &OwnedFd, path: &str) -> Result<Self, PathError> {
+    pub(super) fn bind(descriptor: &OwnedFd, path: &str) -> Result<Self, ListenError> {
         let address = SocketAddrUnix::new(path)?;
         let path = PathBuf::from(path);
         if let Some(there) = find(&path)? {
             if FileType::from_raw_mode(there.st_mode) != FileType::Socket {
-                return Err(PathError::NoSocket);
+                return Err(ListenError::NoSocket);
             }
             if is_in_use(&address)? {
                 return Err(Errno::ADDRINUSE.into());
@@ -107,7 +119,7 @@ mod tests {
 
     use super::*;
 
-    fn bind_at(path: &Path) -> Result<SocketFile, PathError> {
+    fn bind_at(path: &Path) -> Result<SocketFile, ListenError> {
         let descriptor = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
         SocketFile::bind(&descriptor, path.to_str().unwrap())
     }
@@ -135,7 +147,7 @@ mod tests {
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         for path in [&path, &link] {
-            assert_eq!(bind_at(path).err(), Some(PathError::NoSocket));
+            assert_eq!(bind_at(path).err(), Some(ListenError::NoSocket));
             assert_eq!(fs::read_to_string(path).unwrap(), "a letter");
         }
     }
@@ -143,7 +155,7 @@ mod tests {
     #[test]
     fn a_socket_that_somebody_has_bound_is_in_use() {
         let folder = tempfile::tempdir().unwrap();
-        let in_use = Some(PathError::System(Errno::ADDRINUSE));
+        let in_use = Some(ListenError::System(Errno::ADDRINUSE));
         let path = folder.path().join("datagram");
         let _datagram = UnixDatagram::bind(&path).unwrap();
         assert_eq!(bind_at(&path).err(), in_use);
