@@ -53,6 +53,15 @@ fn refusal<T>(answer: Result<T, Error>) -> Option<Reason> {
     }
 }
 
+/// What was stored before the disk failed.
+#[derive(Clone, Copy)]
+struct Stored {
+    acknowledged: usize,
+    /// The first write that failed was in the batch that failed. Otherwise that batch was the log's own, between two writes, and
+    /// the write was refused.
+    is_next_unknown: bool,
+}
+
 /// The clients of a server, of both protocols.
 struct Clients {
     native: Client,
@@ -82,25 +91,32 @@ impl Clients {
         assert_eq!(self.say(SOON, "WAITAOF 1 0 0"), "*2\r\n:1\r\n:0");
     }
 
-    /// Stores elements one after the other until one is refused. Returns how many are acknowledged.
-    fn store_until_refused(&mut self, is_resp: bool) -> usize {
-        let mut is_stored = |number: &usize| {
-            if is_resp {
-                let answer = self.say(ALWAYS, &format!("SET {number} value"));
-                assert!(answer == "+OK" || answer == UNAVAILABLE, "{answer}");
-                return answer == "+OK";
+    /// Stores elements one after the other until one fails.
+    fn store_until_failed(&mut self, is_resp: bool) -> Stored {
+        for acknowledged in 0..STORED_MAX {
+            let key = acknowledged.to_string();
+            let refused = if is_resp {
+                match self.say(ALWAYS, &format!("SET {key} value")).as_str() {
+                    "+OK" => None,
+                    UNAVAILABLE => Some(Reason::Unavailable),
+                    FAILED => Some(Reason::DiskFailed),
+                    other => panic!("{other}"),
+                }
+            } else {
+                refusal(self.native.update(ALWAYS, key.as_bytes(), b"value", None))
+            };
+            if let Some(reason) = refused {
+                assert!(matches!(reason, Reason::Unavailable | Reason::DiskFailed), "{reason:?}");
+                return Stored { acknowledged, is_next_unknown: reason == Reason::Unavailable };
             }
-            let refused = refusal(self.native.update(ALWAYS, number.to_string().as_bytes(), b"value", None));
-            assert!(matches!(refused, None | Some(Reason::Unavailable)), "{refused:?}");
-            refused.is_none()
-        };
-        (0..STORED_MAX).find(|number| !is_stored(number)).expect("one is refused")
+        }
+        panic!("{STORED_MAX} writes, and none failed");
     }
 
-    /// Nothing durable changes any more, and nothing is shown that is not on disk. `acknowledged` were stored, and one more
-    /// perhaps.
-    fn check_failed(&mut self, acknowledged: usize) {
-        let lost = acknowledged.to_string();
+    /// Nothing durable changes any more, and nothing is shown that is not on disk.
+    fn check_failed(&mut self, stored: Stored) {
+        let Stored { acknowledged, is_next_unknown } = stored;
+        let next = acknowledged.to_string();
         for table in [ALWAYS, SOON] {
             let Self { native, .. } = self;
             assert_eq!(native.get(table, b"known").unwrap(), b"value");
@@ -122,8 +138,10 @@ impl Clients {
                 assert_eq!(self.say(table, line), FAILED, "{line}");
             }
         }
-        assert_eq!(refusal(self.native.get(ALWAYS, lost.as_bytes())), Some(Reason::Unavailable));
-        assert_eq!(self.say(ALWAYS, &format!("GET {lost}")), UNAVAILABLE);
+        let (native, resp) =
+            if is_next_unknown { (Reason::Unavailable, UNAVAILABLE) } else { (Reason::KeyNotFound, "$-1") };
+        assert_eq!(refusal(self.native.get(ALWAYS, next.as_bytes())), Some(native));
+        assert_eq!(self.say(ALWAYS, &format!("GET {next}")), resp);
         for number in 0..acknowledged {
             // The publisher may learn late that they are on disk.
             let found = awaited("the element", || match self.native.get(ALWAYS, number.to_string().as_bytes()) {
@@ -174,18 +192,18 @@ fn fail(strace: &Path, fault: &str, frontend: &str, is_resp: bool) {
     clients.create();
     assert_eq!(get(server.admin(), "/ready").0, 200);
     let failing = server.fail_calls(strace, fault, "8+", None);
-    let acknowledged = clients.store_until_refused(is_resp);
-    assert!(acknowledged > 0, "some are stored before");
+    let stored = clients.store_until_failed(is_resp);
+    assert!(stored.acknowledged > 0, "some are stored before");
     let why = awaited("the failure", || Some(get(server.admin(), "/ready")).filter(|(status, _)| *status == 503));
     assert!(why.1.contains("the disk of their log has failed"), "{}", why.1);
-    clients.check_failed(acknowledged);
+    clients.check_failed(stored);
     clients.check_memory();
     drop(failing);
     // A disk that comes back is of no use to the log that has ended.
     assert_eq!(clients.say(ALWAYS, "SET new value"), FAILED);
     drop(clients);
     server.stop();
-    check_restarted(folder.path(), frontend, acknowledged);
+    check_restarted(folder.path(), frontend, stored.acknowledged);
 }
 
 #[test]
