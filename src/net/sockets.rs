@@ -14,7 +14,7 @@ pub use endpoint::BindError;
 pub(crate) use endpoint::bind_error;
 pub use listen::ListenAddress;
 pub(crate) use listen::ListeningSocket;
-pub(crate) use settled::{is_settled, keep_alive};
+pub(crate) use settled::{has_hung_up, is_settled, keep_alive};
 pub(crate) use socket_file::SocketFile;
 pub use stop::{ServeError, Stopper};
 pub use wait::{WakeSignal, wait};

@@ -164,6 +164,8 @@ impl Log {
         let (used, live) = self.bytes();
         let space = LogSpace {
             segments: self.segments.len() as u64,
+            oldest: self.first_segment().into(),
+            newest: self.written_segment().into(),
             used,
             live,
             dead: used.saturating_sub(live),

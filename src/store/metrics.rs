@@ -20,6 +20,10 @@ pub struct LogMetrics {
 pub struct LogSpace {
     /// Segments in use.
     pub segments: u64,
+    /// The number of the oldest of them.
+    pub oldest: u64,
+    /// The number of the newest of them.
+    pub newest: u64,
     /// Bytes of batches in them.
     pub used: u64,
     /// Bytes of the records in them that are the last of their keys.

@@ -26,7 +26,12 @@ pub enum Outcome {
         payload: Payload,
     },
     /// What is known of a job.
-    Shown(Box<ShownJob>),
+    Shown {
+        /// All but its value.
+        job: Box<ShownJob>,
+        /// Its value.
+        payload: Payload,
+    },
     /// A task with this unique name is there: its key.
     Kept(Box<[u8]>),
     /// The next task.
@@ -115,11 +120,11 @@ impl Outcome {
     #[must_use]
     pub fn payload(&self) -> Option<&Payload> {
         match self {
-            Self::Leased { payload, .. } | Self::Peeked { payload, .. } => Some(payload),
+            Self::Leased { payload, .. } | Self::Peeked { payload, .. } | Self::Shown { payload, .. } => Some(payload),
             Self::Found(payload) => payload.as_ref(),
             Self::LeasedMany(_) | Self::Many(_) | Self::Browsed(_) | Self::Queues { .. } => None,
-            Self::Done | Self::Added(_) | Self::Kept(_) | Self::Died | Self::Shown(_) => None,
-            Self::Counted(_) | Self::Refused | Self::NoRoom { .. } => None,
+            Self::Done | Self::Added(_) | Self::Kept(_) | Self::Died | Self::Counted(_) | Self::Refused => None,
+            Self::NoRoom { .. } => None,
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! This module reads no disk by itself: see `reading.rs`.
 
-use crate::store::{self, StoreSnapshot, TaskKey, Value};
+use crate::store::{self, ReadOrder, StoreSnapshot, TaskKey, Value};
 
 /// A value, or its location in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +26,14 @@ impl Payload {
             Self::Fresh(value) => value.len(),
             Self::Stored(key) => before.map_or(0, |before| before.bytes(key)),
         }
+    }
+
+    /// The number of the segment of the log that has the value. None: it is part of the batch, or empty. `before` is the
+    /// snapshot from the same delivery.
+    #[must_use]
+    pub fn segment(&self, before: Option<&dyn StoreSnapshot>) -> Option<u32> {
+        let order = before?.order(&self.stored()?);
+        Some(order.segment).filter(|_| order != ReadOrder::default())
     }
 
     /// Returns the value if it is in memory. `before` is the snapshot from the same delivery. `None`: see

@@ -96,6 +96,10 @@ impl ReplySink for RecordingSink {
                     let payload = Payload::Fresh(delivery.read(payload).unwrap());
                     ReadAnswer::Plain(Outcome::Peeked { key: key.clone(), payload })
                 }
+                Outcome::Shown { job, payload } => {
+                    let payload = Payload::Fresh(delivery.read(payload).unwrap());
+                    ReadAnswer::Plain(Outcome::Shown { job: job.clone(), payload })
+                }
                 other => ReadAnswer::Plain(other.clone()),
             };
             recorded.push((*number, answer));

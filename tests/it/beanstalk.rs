@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+use crate::crash::SMALL_SEGMENT;
 use crate::harness::{
     Guarded, Server, free_port, is_made, number_of, python_with_pyzmq, real_peer, run_python, spindle, spindle_reads,
 };
@@ -250,6 +251,65 @@ fn jobs_of_all_lengths_come_back_and_too_long_ones_are_skipped() {
     server.stop();
 }
 
+/// A waiting reserve of a connection that was gone before the answers in front of it were sent took a job for nobody.
+#[test]
+fn a_reserve_ends_with_its_connection_wherever_it_is() {
+    let folder = folder();
+    let server = start(folder.path(), &[]);
+    let mut client = Beanstalk::connect(server.beanstalk());
+    assert_eq!(client.ask("use x"), "USING x");
+    let behind = "use y\r\n".repeat(2_000);
+    for attempt in 0..100 {
+        let mut gone = Beanstalk::connect(server.beanstalk());
+        gone.send("use x\r\nwatch x\r\nreserve\r\n");
+        match attempt % 4 {
+            // The client does not even take leave.
+            0 | 1 => rustix::net::sockopt::set_socket_linger(gone.0.get_ref(), Some(Duration::ZERO)).unwrap(),
+            2 => gone.send(&behind),
+            _ => {}
+        }
+    }
+    client.awaits("stats", "current-connections", "1");
+    assert_eq!(client.field("stats", "current-waiting"), "0");
+    let ids: Vec<_> = (0..100).map(|_| client.put(1_000, "a")).collect();
+    assert_eq!(client.field("stats-tube x", "current-jobs-reserved"), "0");
+    assert_eq!(client.ask("watch x"), "WATCHING 2");
+    for id in ids {
+        assert_eq!(client.ask("reserve-with-timeout 0"), format!("RESERVED {id} 1: a"));
+    }
+    server.stop();
+}
+
+#[test]
+fn the_figures_name_the_files_of_the_log() {
+    let folder = folder();
+    let server = start(folder.path(), &["--segment-size", SMALL_SEGMENT]);
+    let mut client = Beanstalk::connect(server.beanstalk());
+    let body = "x".repeat(10_000);
+    let first = client.put(100, &body);
+    let number = |text: String| text.parse::<u64>().unwrap();
+    let newest = |client: &mut Beanstalk| number(client.field("stats", "binlog-current-index"));
+    let (begun, mut last) = (newest(&mut client), first);
+    while newest(&mut client) < begun + 3 {
+        last = client.put(100, &body);
+    }
+    let files = [first, last].map(|id| number(client.field(&format!("stats-job {id}"), "file")));
+    assert_eq!(files, [begun, begun + 3]);
+    let oldest = number(client.field("stats", "binlog-oldest-index"));
+    assert!((1..=begun).contains(&oldest), "{oldest}");
+    server.stop();
+    // A file keeps its number, until its jobs are copied into another one.
+    let server = start(folder.path(), &["--segment-size", SMALL_SEGMENT]);
+    let mut client = Beanstalk::connect(server.beanstalk());
+    let [oldest, newest] =
+        ["oldest", "current"].map(|which| number(client.field("stats", &format!("binlog-{which}-index"))));
+    for id in [first, last] {
+        let file = number(client.field(&format!("stats-job {id}"), "file"));
+        assert!((oldest..=newest).contains(&file), "{oldest} {file} {newest}");
+    }
+    server.stop();
+}
+
 #[test]
 fn a_server_that_drains_or_is_full_takes_no_job_and_does_all_else() {
     let folder = folder();
@@ -304,6 +364,16 @@ fn a_user_sees_its_tubes_and_no_others() {
     assert_eq!(eve.ask("stats-tube default"), "NOT_FOUND");
     assert_eq!(ada.ask("reserve"), format!("RESERVED {id} 1: a"));
     assert_eq!(ada.ask(&format!("delete {id}")), "DELETED");
+    // The connections of a user that has changed end, and a listener's next ones are the user as it is now.
+    let edit = ["user", "edit", "--users", users.to_str().unwrap(), "eve", "--jobs-write", "mail"];
+    assert!(spindle(&edit).status.success());
+    eve.send("");
+    while eve.ask("list-tube-used") != "closed" {}
+    let mut eve = Beanstalk::connect(addresses[1]);
+    assert_eq!(eve.ask("use mail"), "USING mail");
+    let id = eve.put(100, "b");
+    assert_eq!(eve.ask(&format!("delete {id}")), "DELETED");
+    assert_eq!(ada.ask("list-tube-used"), "USING mail");
     server.stop();
 }
 

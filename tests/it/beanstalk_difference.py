@@ -16,7 +16,7 @@ import sys
 TIMEOUT = 20
 # What differs between two servers, whatever they are asked.
 OWN = re.compile(
-    rb"^(pid|version|rusage-.time|uptime|binlog-.*|id|hostname|os|platform|current-connections|total-connections|"
+    rb"^(pid|file|version|rusage-.time|uptime|binlog-.*|id|hostname|os|platform|current-connections|total-connections|"
     rb"current-producers|current-workers|cmd-pause-tube): .*$",
     re.M,
 )

@@ -15,6 +15,7 @@ fn every_planted_fault_replaces_code_that_its_file_has_once() {
         let file = file.into_inner();
         let text = fs::read_to_string(&*file).unwrap_or_else(|error| panic!("{file}: {error}"));
         let here = here.into_inner();
+        assert!(here.as_table().unwrap().contains_key("it"), "{file}: which integration tests notice its faults?");
         let entries = here.as_table().unwrap().iter().map(|(name, entry)| (name.get_ref(), entry.get_ref()));
         let mut places: Vec<(usize, usize, usize)> = Vec::new();
         for (name, fault) in entries.filter(|(name, _)| !matches!(&***name, "it" | "constant")) {

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
@@ -13,6 +14,13 @@ pub(crate) fn keep_alive(connection: impl AsFd) -> Result<(), Errno> {
     sockopt::set_tcp_keepintvl(&connection, KEEPALIVE_INTERVAL)?;
     sockopt::set_tcp_keepcnt(&connection, KEEPALIVE_PROBES)?;
     sockopt::set_socket_keepalive(&connection, true)
+}
+
+/// Whether the far end sends no more, or is gone. Bytes that lie here unread do not matter.
+pub(crate) fn has_hung_up(connection: impl AsFd) -> bool {
+    let mut polled = [PollFd::new(&connection, PollFlags::RDHUP)];
+    // A call that fails says nothing of the far end.
+    poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ended| ended > 0)
 }
 
 /// Whether no bytes are on their way over a connection: the far end has acknowledged everything, and no input lies here

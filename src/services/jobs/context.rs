@@ -7,7 +7,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use super::pace::{Paces, RoomKind};
 use super::responder::JobResponder;
@@ -50,21 +50,40 @@ pub(super) struct JobsContext {
     pub(super) scrap: RefCell<Vec<u8>>,
 }
 
+/// A connection may wait in so many queues whatever the others do.
+const WAITS_OF_FEW: usize = 4;
+/// Places of the connections that wait in more.
+const WAITS_OF_MANY_MAX: usize = 4 * WAITERS_MAX;
+
+/// A place of a connection that waits, until this is dropped.
+pub(super) struct WaitingPlace<'r> {
+    _of_many: Option<SemaphorePermit<'r>>,
+}
+
 /// The room that conversations share.
 pub(super) struct JobRooms {
     /// Bytes that requests may take beyond their first buffers.
     coming: Semaphore,
     /// Bytes that large replies may take.
     going: Semaphore,
-    /// The places of the conversations that wait for a job, one in each of their queues.
-    pub(super) waiting: Semaphore,
+    /// The places of the conversations that wait for a job of many queues, one in each queue.
+    waiting: Semaphore,
 }
 
 impl JobRooms {
     /// So many bytes for requests, and as many for replies.
     pub(super) fn new(bytes: usize) -> Self {
-        let waiting = Semaphore::new(WAITERS_MAX);
+        let waiting = Semaphore::new(WAITS_OF_MANY_MAX);
         Self { coming: Semaphore::new(bytes), going: Semaphore::new(bytes), waiting }
+    }
+
+    /// A place to wait in so many queues, if there is one. There always is in a few: every connection has room for those.
+    pub(super) fn place_to_wait(&self, queues: usize) -> Option<WaitingPlace<'_>> {
+        if queues <= WAITS_OF_FEW {
+            return Some(WaitingPlace { _of_many: None });
+        }
+        let places = u32::try_from(queues).unwrap_or(u32::MAX);
+        self.waiting.try_acquire_many(places).ok().map(|place| WaitingPlace { _of_many: Some(place) })
     }
 
     pub(super) fn of(&self, kind: RoomKind) -> &Semaphore {
@@ -141,5 +160,22 @@ impl JobsContext {
         self.ends.over.give();
         self.responder.withdraw_leases();
         self.responder.submit_burst();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Some hundred connections that waited in many queues had all places of the server.
+    #[test]
+    fn a_connection_that_waits_in_few_queues_has_a_place_whatever_the_others_do() {
+        let rooms = JobRooms::new(0);
+        let many: Vec<_> = std::iter::from_fn(|| rooms.place_to_wait(1 << 10)).collect();
+        assert_eq!(many.len(), WAITS_OF_MANY_MAX >> 10);
+        let few: Vec<_> = (0..100_000).map_while(|_| rooms.place_to_wait(WAITS_OF_FEW)).collect();
+        assert_eq!(few.len(), 100_000);
+        drop(many);
+        assert!(rooms.place_to_wait(1 << 10).is_some());
     }
 }

@@ -32,6 +32,9 @@ use crate::tasks::{CommitAttempt, Delivery, QueueName, Request, Submission, Task
 
 const _: () = assert!(2 * JOB_DATA_BYTES_MAX <= TASKS_WINDOW_BYTES);
 
+/// Small requests that wait to be submitted, while the committer has no room.
+const CROWD: usize = 64 * SUBMIT_MAX;
+
 /// The requests that wait for an answer, and the burst to submit next.
 pub(super) struct JobResponder {
     tasks: Tasks,
@@ -46,6 +49,8 @@ pub(super) struct JobResponder {
     clock: Clock,
     /// Notified when a burst begins.
     burst_ready: Notify,
+    /// Notified when a burst is submitted.
+    relieved: Notify,
 }
 
 /// A request that was submitted.
@@ -60,7 +65,18 @@ impl JobResponder {
     pub(super) fn new(tasks: Tasks, sink: usize, room: RoomSignal, clock: Clock) -> Self {
         let (waiting, burst, burst_bytes) = (RefCell::default(), RefCell::default(), Cell::default());
         let window = Semaphore::new(TASKS_WINDOW_BYTES);
-        Self { tasks, sink, room, waiting, burst, burst_bytes, window, clock, burst_ready: Notify::new() }
+        Self {
+            tasks,
+            sink,
+            room,
+            waiting,
+            burst,
+            burst_bytes,
+            window,
+            clock,
+            burst_ready: Notify::new(),
+            relieved: Notify::new(),
+        }
     }
 
     /// The handle to the tasks.
@@ -163,6 +179,24 @@ impl JobResponder {
         withdrawn.into_iter().for_each(|submission| waiting.forget(submission.ticket.number));
     }
 
+    /// Whether so many requests wait to be submitted that nobody may add to them who can wait.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.burst.borrow().len() >= CROWD
+    }
+
+    /// Waits until the burst has room.
+    pub(super) async fn relief(&self) {
+        while self.is_crowded() {
+            self.relieved.notified().await;
+        }
+    }
+
+    fn take_burst(&self) -> Vec<Submission> {
+        self.burst_bytes.set(0);
+        self.relieved.notify_waiters();
+        self.burst.take()
+    }
+
     /// The number of requests in the burst.
     #[cfg(test)]
     pub(super) fn burst_len(&self) -> usize {
@@ -187,8 +221,7 @@ impl JobResponder {
                 self.submit_burst();
                 continue;
             }
-            let burst = self.burst.take();
-            self.burst_bytes.set(0);
+            let burst = self.take_burst();
             if burst.is_empty() {
                 continue;
             }
@@ -203,8 +236,7 @@ impl JobResponder {
 
     /// Submits the burst to the committer.
     pub(super) fn submit_burst(&self) {
-        let mut burst = self.burst.take();
-        self.burst_bytes.set(0);
+        let mut burst = self.take_burst();
         while burst.len() > SUBMIT_MAX {
             let rest = burst.split_off(SUBMIT_MAX);
             self.tasks.submit(std::mem::replace(&mut burst, rest));

@@ -15,7 +15,7 @@ use rustix::net::{SendFlags, Shutdown, send, shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::net::sockets::{is_settled, keep_alive};
+use crate::net::sockets::{has_hung_up, is_settled, keep_alive};
 use crate::net::tcp::ClientStream;
 
 /// Bytes that are read ahead at once, as many as the first buffer of a request has.
@@ -157,6 +157,11 @@ impl JobStream {
     /// Whether the system has found that the client is gone.
     pub(super) fn is_broken(&self) -> bool {
         !matches!(self.of_descriptor(|one| socket_error(one)), Ok(Ok(())))
+    }
+
+    /// Whether the client sends no more, or is gone. What it has sent may lie here unread.
+    pub(super) fn has_hung_up(&self) -> bool {
+        self.of_descriptor(|one| has_hung_up(one))
     }
 
     /// Whether no bytes are on their way in either direction.

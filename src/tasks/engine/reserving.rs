@@ -82,6 +82,7 @@ impl Engine {
         let entry = self.entry(queue_index);
         let mut job = entry.queue.job(task_index);
         job.queue = (*entry.name).into();
-        Outcome::Shown(Box::new(job))
+        let payload = self.payload(queue_index, entry.queue.number_of(task_index));
+        Outcome::Shown { job: Box::new(job), payload }
     }
 }

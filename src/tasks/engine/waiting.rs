@@ -23,6 +23,9 @@ use crate::tasks::{GrantedLease, NameKind, Outcome, QueueName, Ticket};
 /// Bytes of the tasks behind the first one that a request for many is leased: of their values, keys and some.
 pub(in crate::tasks) const LEASED_BYTES_MAX: u64 = 1 << 20;
 
+/// Queues whose first job is looked at in the time of a lease.
+const LOOKS_OF_A_LEASE: usize = 16;
+
 impl Engine {
     /// Leases what is ready in these queues, in their order, or waits for it. `None`: it waits. `wait` is the longest time
     /// that it does, in milliseconds. 0: not at all.
@@ -176,7 +179,9 @@ impl Engine {
     /// the first.
     fn grant_from(&mut self, queues: &[usize], wanted: WantedLeases, store: &dyn Store) -> Vec<GrantedLease> {
         if let Some(holder) = wanted.holder {
-            self.waits.leases_left = self.waits.leases_left.saturating_sub(1);
+            // A look at many queues takes as long as several leases.
+            let looks = 1 + queues.len() / LOOKS_OF_A_LEASE;
+            self.waits.leases_left = self.waits.leases_left.saturating_sub(looks);
             return self.reserve_next(queues, holder, wanted.timeout);
         }
         let (mut granted, mut bytes) = (Vec::new(), 0);

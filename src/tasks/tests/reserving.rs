@@ -83,7 +83,7 @@ fn reserved(real: &mut RealJobs, id: u64, now: u64) -> Vec<(u64, u32)> {
 
 fn shown(real: &mut RealJobs, id: u64, now: u64) -> ShownJob {
     match ask(real, Request::Show { key: of(id) }, now) {
-        Outcome::Shown(job) => *job,
+        Outcome::Shown { job, .. } => *job,
         other => panic!("{other:?}"),
     }
 }

@@ -10,7 +10,7 @@ use super::conversation::BeanstalkConversation;
 use super::reply::{self, JobSums};
 use super::session::{Apart, Client};
 use super::tubes::TubeFigures;
-use crate::limits::JOB_TIME;
+use crate::limits::{JOB_DATA_BYTES_MAX, JOB_TIME};
 use crate::security::Denied;
 use crate::tasks::{ListedQueue, Outcome, QueueChange, Request, Sweep};
 
@@ -29,14 +29,12 @@ impl BeanstalkConversation<'_> {
                 reply::numbered("KICKED", kicked)
             }
             Apart::Stats => self.stats().await?,
-            Apart::ListTubes => match self.tubes().await? {
-                Some(names) => {
-                    let list = reply::list(names.iter().map(|name| &**name));
-                    self.take_room(list.len()).await?;
-                    list
-                }
-                None => reply::OUT_OF_MEMORY.to_vec(),
-            },
+            Apart::ListTubes => {
+                // As much as any answer takes, before the list is made.
+                self.take_room(JOB_DATA_BYTES_MAX).await?;
+                let names = self.tubes().await?;
+                names.map_or(reply::OUT_OF_MEMORY.to_vec(), |names| reply::list(names.iter().map(|name| &**name)))
+            }
             Apart::StatsTube(tube) => match self.tube(&tube).await? {
                 (None, None) => {
                     self.shared.tubes.forget_pauses(&tube);

@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::command::Verb;
 use super::reply::{ConnectionSums, LogFigures, ServerFigures};
+use super::room::CountedRooms;
 use super::session::{Roles, SessionBounds};
 use super::tubes::{TubeUse, Tubes};
 use crate::clock::{Clock, Now};
 use crate::net::sockets::ListenAddress;
 use crate::net::tcp::ClientStream;
 use crate::security::Users;
-use crate::services::jobs::context::{JobRooms, ServiceEnds};
+use crate::services::jobs::context::ServiceEnds;
 use crate::services::jobs::responder::JobResponder;
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::{SlowLog, SlowRequest, Stages};
@@ -88,7 +89,7 @@ pub(super) struct BeanstalkContext {
     pub(super) settings: BeanstalkConfig,
     pub(super) users: Option<Users>,
     pub(super) clock: Clock,
-    pub(super) rooms: JobRooms,
+    pub(super) rooms: CountedRooms,
     pub(super) tubes: Tubes,
     /// The tube that is there without a job or a client.
     pub(super) _default: TubeUse,
@@ -124,6 +125,11 @@ impl Drop for Waiting<'_> {
 }
 
 impl BeanstalkContext {
+    /// The number of the file of the log that is being written.
+    pub(super) fn newest_file(&self) -> u64 {
+        self.responder.tasks().metrics().store().space.newest
+    }
+
     /// The token of the next connection.
     pub(super) fn next_holder(&self) -> u64 {
         let number = self.life.holders.get();
@@ -229,8 +235,8 @@ impl BeanstalkContext {
                 ever: self.metrics.accepted.get(),
             },
             log: LogFigures {
-                oldest: log.counters.removed + 1,
-                current: log.counters.removed + log.space.segments,
+                oldest: log.space.oldest,
+                current: log.space.newest,
                 written: log.counters.batches,
                 migrated: log.counters.copies,
                 segment_bytes: self.settings.segment_bytes,

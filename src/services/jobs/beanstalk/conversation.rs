@@ -12,18 +12,17 @@
 mod waiting;
 
 use std::collections::VecDeque;
-use std::future::pending;
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::SemaphorePermit;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::context::{BeanstalkContext, TimedCommand};
 use super::input::Input;
-use super::reply;
+use super::reply::{self, JobPlace};
+use super::room::RoomPermit;
 use super::session::{Begun, Client, Question, Session};
 use crate::clock::Now;
 use crate::limits::{JOB_BUFFER_BYTES, JOB_DATA_BYTES_MAX, JOB_SILENCE, JOB_TIME, PLACE_SILENT_TIME, TASKS_OWN_BYTES};
@@ -64,16 +63,30 @@ pub(super) struct BeanstalkConversation<'s> {
     input: Input,
     pub(super) output: Vec<u8>,
     batch: VecDeque<PendingReply>,
-    /// The room that a large body takes, and when its client has to have sent it.
-    body: Option<(SemaphorePermit<'s>, Now)>,
+    body: Option<ComingBody<'s>>,
     /// The room that the buffer of a busy connection takes.
-    busy: Option<SemaphorePermit<'s>>,
+    busy: Option<RoomPermit<'s>>,
     /// The room that answers take which are not sent.
-    going: Option<SemaphorePermit<'s>>,
-    /// When bytes were read last, and whether they have filled the buffer.
-    read_at: Now,
-    filled: bool,
+    going: Option<RoomPermit<'s>>,
+    last_read: LastRead,
     unsent: Vec<TimedCommand>,
+    /// Bytes of the answers of the batch that are known.
+    known_bytes: usize,
+}
+
+/// When bytes were read last, and whether they have filled the buffer.
+struct LastRead {
+    at: Now,
+    has_filled: bool,
+}
+
+/// A body that has begun.
+struct ComingBody<'s> {
+    number: u64,
+    /// The room that a large one takes.
+    room: Option<RoomPermit<'s>>,
+    /// Its client has to have sent it.
+    until: Now,
 }
 
 /// Serves a connection to its end. A client that has sent nothing makes place for others.
@@ -92,9 +105,9 @@ pub(super) async fn converse(shared: Rc<BeanstalkContext>, stream: ClientStream,
         body: None,
         busy: None,
         going: None,
-        read_at: shared.clock.now(),
-        filled: false,
+        last_read: LastRead { at: shared.clock.now(), has_filled: false },
         unsent: Vec::new(),
+        known_bytes: 0,
     };
     idle.rest(PLACE_SILENT_TIME);
     let first = idle.unless_lost(conversation.fill(1)).await;
@@ -110,17 +123,24 @@ impl<'s> BeanstalkConversation<'s> {
     /// Serves the client until it has gone, or an error of the connection.
     async fn run(&mut self) -> io::Result<()> {
         loop {
-            self.refresh_client();
+            if self.has_lost_user() {
+                self.settle().await?;
+                return self.flush().await;
+            }
             let bounds = self.shared.bounds();
             let (tube, before) = (Rc::clone(self.session.used_name()), self.session.roles());
-            let (verb, begun) = self.session.begin(self.input.next(bounds.job_bytes_max), &bounds);
+            let body_bytes_max = self.session.may_put().then_some(bounds.job_bytes_max);
+            let (verb, begun) = self.session.begin(self.input.next(body_bytes_max), &bounds);
             if !matches!(begun, Begun::Short(_)) {
                 self.shared.count(verb);
-                self.unsent.push(TimedCommand { verb, tube, arrived: self.read_at });
+                self.unsent.push(TimedCommand { verb, tube, arrived: self.last_read.at });
                 self.shared.note_roles(before, self.session.roles());
             }
             match begun {
-                Begun::Reply(known) => self.batch.push_back(PendingReply::Known(known)),
+                Begun::Reply(known) => {
+                    self.known_bytes += known.len();
+                    self.batch.push_back(PendingReply::Known(known));
+                }
                 Begun::Ask(question, queue, request) => self.ask(question, queue, request).await?,
                 Begun::Wait(seconds) => self.reserve(seconds).await?,
                 Begun::Apart(apart) => {
@@ -140,9 +160,12 @@ impl<'s> BeanstalkConversation<'s> {
                     }
                 }
             }
-            if self.batch.len() >= ANSWERS_MAX || self.output.len() >= ANSWER_BYTES {
+            let is_crowded = self.shared.responder.is_crowded();
+            let is_long = self.batch.len() >= ANSWERS_MAX || self.output.len() + self.known_bytes >= ANSWER_BYTES;
+            if is_long || is_crowded {
                 self.settle().await?;
                 self.flush().await?;
+                self.shared.responder.relief().await;
             }
         }
     }
@@ -164,7 +187,13 @@ impl<'s> BeanstalkConversation<'s> {
     pub(super) async fn settle(&mut self) -> io::Result<()> {
         while let Some(next) = self.batch.pop_front() {
             match next {
-                PendingReply::Known(known) => self.output.extend(known),
+                PendingReply::Known(known) => {
+                    self.known_bytes -= known.len();
+                    if known.len() > JOB_BUFFER_BYTES {
+                        self.take_room(known.len()).await?;
+                    }
+                    self.output.extend(known);
+                }
                 PendingReply::Asked { question, started } => {
                     let answer = started.answer.await.map_err(|_| ErrorKind::BrokenPipe)?;
                     self.finish(question, answer).await?;
@@ -188,9 +217,16 @@ impl<'s> BeanstalkConversation<'s> {
             }
             Question::Peek(id) => return self.finish_peek(id, answer).await,
             Question::StatsJob(id) => {
-                if let Outcome::Shown(job) = &answer.outcome {
+                if let Outcome::Shown { job, payload } = &answer.outcome {
                     let tube = self.shared.tube_name(&job.queue);
-                    self.output.extend(reply::stats_job(id, tube, job, self.shared.settings.lease));
+                    let file =
+                        payload.segment(answer.before.as_deref()).map_or_else(|| self.shared.newest_file(), u64::from);
+                    self.output.extend(reply::stats_job(
+                        id,
+                        tube,
+                        job,
+                        JobPlace { file, lease: self.shared.settings.lease },
+                    ));
                     return Ok(());
                 }
                 reply::NOT_FOUND
@@ -301,14 +337,14 @@ impl<'s> BeanstalkConversation<'s> {
     /// Takes room for an answer, until it is sent. A longer one than the longest job takes no more.
     pub(super) async fn take_room(&mut self, bytes: usize) -> io::Result<()> {
         let permits = u32::try_from(bytes.min(JOB_DATA_BYTES_MAX)).unwrap_or(u32::MAX);
-        let room = self.shared.rooms.of(RoomKind::Going);
-        let permit = match room.try_acquire_many(permits) {
-            Ok(permit) => permit,
-            Err(_) => {
+        let rooms = &self.shared.rooms;
+        let permit = match rooms.try_take(RoomKind::Going, permits) {
+            Some(permit) => permit,
+            None => {
                 // Whoever waits for room holds none.
                 self.flush().await?;
-                let acquired = timeout(JOB_TIME, room.acquire_many(permits)).await.map_err(|_| ErrorKind::TimedOut)?;
-                acquired.map_err(|_| ErrorKind::BrokenPipe)?
+                let taken = unless(rooms.take(RoomKind::Going, permits), self.shared.ends.until_closed()).await;
+                taken.ok_or(ErrorKind::Interrupted)?
             }
         };
         match &mut self.going {
@@ -328,54 +364,63 @@ impl<'s> BeanstalkConversation<'s> {
     /// Reads bytes, at least one. False: the client sends no more, or the server ends.
     async fn fill(&mut self, missing: usize) -> io::Result<bool> {
         let shared = self.shared;
-        let body = self.input.body_bytes().filter(|bytes| *bytes > JOB_BUFFER_BYTES);
-        match (body, &self.body) {
-            (None, _) => self.body = None,
-            (Some(_), Some(_)) => {}
-            (Some(bytes), None) => {
-                let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
-                let room = shared.rooms.of(RoomKind::Coming).acquire_many(permits);
-                let room = timeout(JOB_TIME, unless(room, shared.ends.until_closed())).await;
-                let Some(Ok(permit)) = room.map_err(|_| ErrorKind::TimedOut)? else { return Ok(false) };
-                self.body = Some((permit, shared.clock.now().after(JOB_TIME)));
+        let body = self.input.body();
+        self.body = self.body.take().filter(|begun| body.is_some_and(|(number, _)| number == begun.number));
+        if let (Some((number, bytes)), None) = (body, &self.body) {
+            let mut room = None;
+            if bytes > JOB_BUFFER_BYTES {
+                let taken = shared.rooms.take(RoomKind::Coming, u32::try_from(bytes).unwrap_or(u32::MAX));
+                let Some(taken) = unless(taken, shared.ends.until_closed()).await else { return Ok(false) };
+                room = Some(taken);
             }
+            self.body = Some(ComingBody { number, room, until: shared.clock.now().after(JOB_TIME) });
         }
         // A connection whose last bytes have filled its buffer gets a larger one, if there is room.
-        let is_busy = self.filled && self.body.is_none();
+        let is_busy = self.last_read.has_filled && self.body.is_none();
         self.busy = self.busy.take().filter(|_| is_busy);
         if is_busy && self.busy.is_none() {
-            self.busy = shared.rooms.of(RoomKind::Coming).try_acquire_many(u32::from(BUSY_BYTES)).ok();
+            self.busy = shared.rooms.try_take(RoomKind::Coming, u32::from(BUSY_BYTES));
         }
         self.input.make_room(match (&self.body, &self.busy) {
             (Some(_), _) => missing + JOB_BUFFER_BYTES,
             (None, Some(_)) => usize::from(BUSY_BYTES),
             (None, None) => JOB_BUFFER_BYTES,
         });
-        let until = self.body.as_ref().map(|(_, until)| *until);
-        let late = async {
-            match until {
-                Some(until) => sleep(shared.clock.now().time_until(until)).await,
-                None => pending().await,
+        let read = loop {
+            let reading = unless(self.stream.read_buf(&mut self.input.bytes), shared.ends.until_closed());
+            let Some(ComingBody { room, until, .. }) = &self.body else { break reading.await };
+            match timeout(JOB_SILENCE, reading).await {
+                Ok(read) => break read,
+                Err(_) if shared.clock.now() >= *until => return Ok(false),
+                Err(_) if room.is_some() && shared.rooms.is_short(RoomKind::Coming) => return Ok(false),
+                Err(_) => {}
             }
         };
-        let ended = async {
-            unless(late, shared.ends.until_closed()).await;
-        };
-        let read = unless(self.stream.read_buf(&mut self.input.bytes), ended);
-        let Some(read) = read.await else { return Ok(false) };
+        let Some(read) = read else { return Ok(false) };
         let bytes = read?;
-        self.filled = self.input.bytes.len() == self.input.bytes.capacity();
-        self.read_at = shared.clock.now();
+        let has_filled = self.input.bytes.len() == self.input.bytes.capacity();
+        self.last_read = LastRead { at: shared.clock.now(), has_filled };
         shared.count_in(bytes);
         Ok(bytes > 0)
     }
 
     /// Sends all answers that are made.
     pub(super) async fn flush(&mut self) -> io::Result<()> {
-        let mut from = 0;
+        let (shared, mut from) = (self.shared, 0);
+        let until = shared.clock.now().after(JOB_TIME);
         while let Some(rest) = self.output.get(from..).filter(|rest| !rest.is_empty()) {
-            let sending = timeout(JOB_TIME, self.shared.ends.unless_over(self.stream.write(rest)));
-            from += sending.await.map_err(|_| ErrorKind::TimedOut)?.ok_or(ErrorKind::Interrupted)??;
+            let sending = timeout(JOB_SILENCE, shared.ends.unless_over(self.stream.write(rest))).await;
+            let is_late = shared.clock.now() >= until;
+            match sending {
+                Ok(sent) => from += sent.ok_or(ErrorKind::Interrupted)??,
+                Err(_) if self.going.is_some() && shared.rooms.is_short(RoomKind::Going) => {
+                    return Err(ErrorKind::TimedOut.into());
+                }
+                Err(_) => {}
+            }
+            if is_late && from < self.output.len() {
+                return Err(ErrorKind::TimedOut.into());
+            }
         }
         if from > 0 {
             self.stream.flush().await?;
@@ -390,22 +435,11 @@ impl<'s> BeanstalkConversation<'s> {
         Ok(())
     }
 
-    /// Sends the answers to the commands before one that waits.
-    async fn flush_waiting(&mut self) -> io::Result<()> {
-        let waiting = self.unsent.pop();
-        self.flush().await?;
-        self.unsent.extend(waiting);
-        Ok(())
-    }
-
     // ------------------------------------------------------------------------------------------------------------ end
 
-    /// The client is nobody if its user has changed.
-    fn refresh_client(&mut self) {
-        let is_gone = matches!(&self.session.client, Client::User(user) if !user.is_current());
-        if is_gone {
-            self.session.be(Client::Nobody);
-        }
+    /// Whether its user has changed. Then the connection ends, as everywhere.
+    fn has_lost_user(&self) -> bool {
+        matches!(&self.session.client, Client::User(user) if !user.is_current())
     }
 
     fn undo_unsent(&self, outcome: &Outcome) {

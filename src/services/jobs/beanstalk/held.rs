@@ -35,6 +35,7 @@ impl HeldJobs {
     /// A job is reserved for so long.
     pub(super) fn add(&mut self, id: u64, now: Now, lease: Duration) {
         self.remove(id);
+        self.pass_overdue(now);
         let end = now.after(lease);
         self.jobs.insert(id, HeldJob { end, lease });
         self.ends.insert((end, id));
@@ -64,6 +65,13 @@ impl HeldJobs {
 
     /// When the next margin begins. Reservations whose time is over have none.
     pub(super) fn next_margin(&mut self, now: Now) -> Option<Now> {
+        self.pass_overdue(now);
+        let (end, _) = self.ends.first()?;
+        Some(now.after(now.time_until(*end).saturating_sub(MARGIN)))
+    }
+
+    /// Notes which reservations are over. The oldest are forgotten.
+    fn pass_overdue(&mut self, now: Now) {
         while let Some(&(end, id)) = self.ends.first().filter(|(end, _)| *end <= now) {
             self.ends.remove(&(end, id));
             self.jobs.remove(&id);
@@ -72,8 +80,6 @@ impl HeldJobs {
                 self.overdue.pop_front();
             }
         }
-        let (end, _) = self.ends.first()?;
-        Some(now.after(now.time_until(*end).saturating_sub(MARGIN)))
     }
 
     /// All jobs, and whether the client has the answer about each.
@@ -109,11 +115,22 @@ mod tests {
         assert_eq!(held.next_margin(at(10_000)), None, "it is over");
         held.add(4, at(0), Duration::from_secs(1));
         held.has_sent();
-        held.add(5, at(0), Duration::from_secs(1));
+        held.add(5, at(10_000), Duration::from_secs(1));
         let mut left = held.take();
         left.sort_unstable();
         // Those whose time was over may have been extended.
         assert_eq!(left, [(1, true), (4, true), (5, false)]);
         assert!(held.take().is_empty());
+    }
+
+    /// A client that always finds a job, and leaves each to its end, made the list longer and longer.
+    #[test]
+    fn reservations_that_are_over_are_forgotten_without_a_wait() {
+        let mut held = HeldJobs::default();
+        for id in 0..10 * OVERDUE_MAX as u64 {
+            held.add(id, at(2_000 * id), Duration::from_secs(1));
+            held.has_sent();
+        }
+        assert_eq!(held.take().len(), OVERDUE_MAX + 1);
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! Line ─► a line of at most 224 bytes ─► a command ─► Line
 //!  │                                └─► put ─► Body: it and two bytes ─► Line
-//!  │                                       └─► too long ─► Skip ─► JOB_TOO_BIG
+//!  │                                       └─► too long, or refused ─► Skip ─► the answer
 //!  └─► longer ─► Rest: to its end ─► BAD_FORMAT
 //! ```
 //! A line ends with the first CR of 224 bytes if an LF is behind it. So a line with another CR in it has no end before those
@@ -25,6 +25,8 @@ pub(super) struct Input {
     pub(super) bytes: Vec<u8>,
     from: usize,
     state: InputState,
+    /// Bodies that have begun.
+    bodies: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +35,8 @@ enum InputState {
     Line,
     Rest,
     Body(PutLine),
-    Skip(u64),
+    /// So many bytes are thrown away, for this reason.
+    Skip(u64, InputFault),
 }
 
 /// What the bytes say.
@@ -56,6 +59,8 @@ pub(super) enum InputFault {
     TooBig,
     /// Of a put.
     NoEnd,
+    /// Of a put: the client may not put.
+    Refused,
 }
 
 impl Input {
@@ -64,9 +69,9 @@ impl Input {
         self.bytes.len() - self.from
     }
 
-    /// Whether a body has begun that needs so many bytes altogether.
-    pub(super) fn body_bytes(&self) -> Option<usize> {
-        if let InputState::Body(put) = self.state { Some(put.bytes as usize + END.len()) } else { None }
+    /// The number of the body that has begun and is not whole, and the bytes that it needs altogether.
+    pub(super) fn body(&self) -> Option<(u64, usize)> {
+        if let InputState::Body(put) = self.state { Some((self.bodies, put.bytes as usize + END.len())) } else { None }
     }
 
     /// Gives the memory of read bytes back, and has room for so many more.
@@ -79,21 +84,21 @@ impl Input {
         self.bytes.reserve_exact(more.saturating_sub(self.bytes.capacity() - self.bytes.len()));
     }
 
-    /// The next command. Bodies have at most so many bytes.
-    pub(super) fn next(&mut self, body_bytes_max: u32) -> Said<'_> {
+    /// The next command. Bodies have at most so many bytes. None: no body is wanted.
+    pub(super) fn next(&mut self, body_bytes_max: Option<u32>) -> Said<'_> {
         loop {
             let unread = self.bytes.get(self.from..).unwrap_or_default();
             let portion = unread.get(..LINE_BYTES_MAX).unwrap_or(unread);
             match self.state {
-                InputState::Skip(left) => {
+                InputState::Skip(left, fault) => {
                     let skipped = left.min(unread.len() as u64);
                     self.from += usize::try_from(skipped).unwrap_or(usize::MAX);
-                    self.state = InputState::Skip(left - skipped);
+                    self.state = InputState::Skip(left - skipped, fault);
                     if left > skipped {
                         return Said::Short(1);
                     }
                     self.state = InputState::Line;
-                    return Said::Fault(InputFault::TooBig);
+                    return Said::Fault(fault);
                 }
                 InputState::Body(put) => {
                     let whole = put.bytes as usize + END.len();
@@ -127,13 +132,19 @@ impl Input {
             }
             let line = self.bytes.get(from..from + length).unwrap_or_default();
             match read_line(line) {
-                Ok((_, Command::Put(put))) if put.bytes > body_bytes_max => {
-                    self.state = InputState::Skip(u64::from(put.bytes) + END.len() as u64);
+                Ok((_, Command::Put(put))) if body_bytes_max.is_some_and(|most| put.bytes > most) => {
+                    self.state = InputState::Skip(u64::from(put.bytes) + END.len() as u64, InputFault::TooBig);
                 }
                 Ok((_, Command::Put(put))) if put.has_more => {
                     return Said::Fault(InputFault::PutLine);
                 }
-                Ok((_, Command::Put(put))) => self.state = InputState::Body(put),
+                Ok((_, Command::Put(put))) if body_bytes_max.is_none() => {
+                    self.state = InputState::Skip(u64::from(put.bytes) + END.len() as u64, InputFault::Refused);
+                }
+                Ok((_, Command::Put(put))) => {
+                    self.state = InputState::Body(put);
+                    self.bodies += 1;
+                }
                 Ok((verb, command)) => return Said::Command(verb, command),
                 Err(fault) => return Said::Fault(InputFault::Line(fault)),
             }

@@ -15,6 +15,7 @@ mod conversation;
 mod held;
 mod input;
 mod reply;
+mod room;
 pub mod serve;
 mod session;
 #[cfg(test)]

@@ -40,6 +40,7 @@ pub(super) fn of_fault(fault: InputFault) -> &'static [u8] {
         InputFault::Line(LineFault::Malformed) | InputFault::PutLine => BAD_FORMAT,
         InputFault::TooBig => b"JOB_TOO_BIG\r\n",
         InputFault::NoEnd => b"EXPECTED_CRLF\r\n",
+        InputFault::Refused => NOT_ALLOWED,
     }
 }
 
@@ -78,8 +79,17 @@ fn lines<'f>(fields: impl IntoIterator<Item = (&'f str, String)>) -> Vec<u8> {
     figures(lines.collect::<String>().as_bytes())
 }
 
-/// The figures of a job. `lease` is that of jobs without one of their own, in milliseconds.
-pub(super) fn stats_job(id: u64, tube: &[u8], job: &ShownJob, lease: u64) -> Vec<u8> {
+/// What the server adds to what is known of a job.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct JobPlace {
+    /// The number of the file of the log that it stands in.
+    pub(super) file: u64,
+    /// The length of leases of jobs that have none of their own, in milliseconds.
+    pub(super) lease: u64,
+}
+
+/// The figures of a job.
+pub(super) fn stats_job(id: u64, tube: &[u8], job: &ShownJob, of_server: JobPlace) -> Vec<u8> {
     let state = match job.state {
         JobState::Ready => "ready",
         JobState::Delayed => "delayed",
@@ -93,9 +103,9 @@ pub(super) fn stats_job(id: u64, tube: &[u8], job: &ShownJob, lease: u64) -> Vec
         ("pri", job.class.to_string()),
         ("age", (job.age / 1_000).to_string()),
         ("delay", job.delay.to_string()),
-        ("ttr", (job.lease.unwrap_or(lease) / 1_000).to_string()),
+        ("ttr", (job.lease.unwrap_or(of_server.lease) / 1_000).to_string()),
         ("time-left", (job.left / 1_000).to_string()),
-        ("file", "0".to_owned()),
+        ("file", of_server.file.to_string()),
         ("reserves", job.reserves.to_string()),
         ("timeouts", job.timeouts.to_string()),
         ("releases", job.releases.to_string()),

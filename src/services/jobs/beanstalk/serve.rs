@@ -16,17 +16,19 @@ use super::command::Verb;
 pub use super::context::{BODY_BYTES_DEFAULT, BeanstalkConfig, BeanstalkListening, DrainSwitch};
 use super::context::{BeanstalkContext, ServiceLife};
 use super::conversation::converse;
+use super::room::CountedRooms;
 use super::session::{Client, DEFAULT_TUBE};
 use super::tubes::{TubeRole, Tubes};
 use crate::clock::Clock;
 use crate::limits::{JOB_BACKLOG, JOB_CONNECTIONS_MAX};
+use crate::net::budget::Budget;
 use crate::net::service::{Service, ServiceParts};
 use crate::net::sockets::ServeError;
 use crate::net::tcp::{
     Accepted, AnswerReceiver, ConnectionLimit, ConnectionPermit, TcpBounds, TcpFrontend, TcpProtocol,
 };
 use crate::security::{PeerAddress, Users};
-use crate::services::jobs::context::{JobRooms, ServiceEnds};
+use crate::services::jobs::context::ServiceEnds;
 use crate::services::jobs::responder::JobResponder;
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
@@ -77,8 +79,10 @@ impl BeanstalkListener {
     ) -> Service<BeanstalkFrontend> {
         let (stopper, endpoint) = (self.tcp.stopper(), self.tcp.endpoint());
         let answers = TcpFrontend::answers(committer);
-        let front = BeanstalkFrontend { listener: self, answers, tasks, family, room_bytes };
-        Service { front, stopper, endpoint, budgets: Vec::new() }
+        let budget = Budget::new(2 * room_bytes as u64);
+        let budgets = vec![Arc::clone(&budget)];
+        let front = BeanstalkFrontend { listener: self, answers, tasks, family, room_bytes, budget };
+        Service { front, stopper, endpoint, budgets }
     }
 }
 
@@ -89,6 +93,8 @@ pub struct BeanstalkFrontend {
     tasks: Tasks,
     family: Family,
     room_bytes: usize,
+    /// What connections hold of both rooms.
+    budget: Arc<Budget>,
 }
 
 impl BeanstalkFrontend {
@@ -97,7 +103,7 @@ impl BeanstalkFrontend {
     /// # Errors
     /// [`store::Error`] if a value cannot be read, or no answer can come.
     pub fn run(self) -> Result<(), store::Error> {
-        let Self { listener, answers, tasks, family, room_bytes } = self;
+        let Self { listener, answers, tasks, family, room_bytes, budget } = self;
         let BeanstalkListener { tcp, settings, metrics, slow, users } = listener;
         let (failed, clock) = (tcp.failed(), Clock::start());
         let responder = Rc::new(JobResponder::new(tasks, answers.sink, answers.room.clone(), clock));
@@ -111,7 +117,7 @@ impl BeanstalkFrontend {
             settings,
             users,
             clock,
-            rooms: JobRooms::new(room_bytes),
+            rooms: CountedRooms::new(room_bytes, budget),
             tubes,
             ends: ServiceEnds::new(failed),
             metrics,

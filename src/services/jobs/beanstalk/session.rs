@@ -153,6 +153,11 @@ impl Session {
         }
     }
 
+    /// Whether it may put.
+    pub(super) fn may_put(&self) -> bool {
+        self.may(Access::Write, self.used.name())
+    }
+
     /// The beginnings of the names of queues in which it may read.
     pub(super) fn may_read(&self) -> &Arc<[Box<[u8]>]> {
         &self.may_read
@@ -198,6 +203,11 @@ impl Session {
         match said {
             Said::Short(missing) => (Verb::None, Begun::Short(missing)),
             Said::Fault(fault @ InputFault::Line(_)) => (Verb::None, Begun::Reply(reply::of_fault(fault).to_vec())),
+            Said::Fault(InputFault::Refused) => {
+                self.roles.is_producer = true;
+                let refused = self.refusal(Access::Write, self.used.name());
+                (Verb::Put, Begun::Reply(refused.unwrap_or_else(|| reply::of_fault(InputFault::Refused).to_vec())))
+            }
             Said::Fault(fault) => {
                 self.roles.is_producer = true;
                 (Verb::Put, Begun::Reply(reply::of_fault(fault).to_vec()))

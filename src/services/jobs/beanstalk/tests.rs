@@ -3,8 +3,8 @@
 #![allow(clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 use super::command::{Command, LineFault, PutLine, Verb, read_line};
-use super::input::{Input, Said};
-use super::reply;
+use super::input::{Input, InputFault, Said};
+use super::reply::{self, JobPlace};
 use super::tubes::{TubeFigures, TubePauses};
 use crate::tasks::{JobState, ShownJob};
 
@@ -17,7 +17,7 @@ fn said<'b>(portions: impl IntoIterator<Item = &'b [u8]>) -> Vec<String> {
         input.make_room(portion.len());
         input.bytes.extend_from_slice(portion);
         loop {
-            match input.next(BODY_BYTES_MAX) {
+            match input.next(Some(BODY_BYTES_MAX)) {
                 Said::Short(missing) => {
                     assert!(missing > 0, "it would wait for ever");
                     break;
@@ -184,8 +184,9 @@ fn figures_have_the_fields_of_beanstalkd_in_its_order() {
         buries: 4,
         kicks: 6,
     };
-    let text = String::from_utf8(reply::stats_job(9, b"mail", &job, 300_000)).unwrap_or_default();
-    let body = "---\nid: 9\ntube: mail\nstate: delayed\npri: 5\nage: 1\ndelay: 7\nttr: 300\ntime-left: 2\nfile: 0\nreserves: \
+    let text =
+        String::from_utf8(reply::stats_job(9, b"mail", &job, JobPlace { file: 3, lease: 300_000 })).unwrap_or_default();
+    let body = "---\nid: 9\ntube: mail\nstate: delayed\npri: 5\nage: 1\ndelay: 7\nttr: 300\ntime-left: 2\nfile: 3\nreserves: \
                 1\ntimeouts: 2\nreleases: 3\nburies: 4\nkicks: 6\n";
     assert_eq!(text, format!("OK {}\r\n{body}\r\n", body.len()));
     let tube = TubeFigures { used: 1, watched: 2, waited: 3, kept: 0 };
@@ -194,4 +195,35 @@ fn figures_have_the_fields_of_beanstalkd_in_its_order() {
     let values: Vec<&str> = text.lines().skip(2).filter_map(|line| line.split(": ").nth(1)).collect();
     assert_eq!(values, ["mail", "0", "0", "0", "0", "0", "0", "1", "2", "3", "0", "4", "0", "0"]);
     assert_eq!(reply::list([&b"a"[..], b"b"]), b"OK 12\r\n---\n- a\n- b\n\r\n");
+}
+
+/// The body of a client that may not put takes no memory.
+#[test]
+fn a_body_that_is_refused_is_thrown_away_as_it_comes() {
+    let mut input = Input::default();
+    input.bytes.extend_from_slice(b"put 1 0 9 1000000\r\nx");
+    assert!(matches!(input.next(None), Said::Short(1)) && input.body().is_none() && input.len() == 0);
+    let rest = [&[b'y'; 999_999][..], b"\r\nstats\r\n"].concat();
+    for portion in rest.chunks(1_000) {
+        input.make_room(portion.len());
+        input.bytes.extend_from_slice(portion);
+        match input.next(None) {
+            Said::Short(1) => assert!(input.len() == 0 && input.bytes.capacity() < 10_000),
+            said => assert_eq!(said, Said::Fault(InputFault::Refused)),
+        }
+    }
+    assert_eq!(input.next(None), Said::Command(Verb::Stats, Command::Stats));
+}
+
+/// All bodies of a client that sent one after the other had the time and the room of the first.
+#[test]
+fn each_body_has_a_number_of_its_own() {
+    let mut input = Input::default();
+    let mut numbers = Vec::new();
+    for portion in [&b"put 1 0 9 3\r\na"[..], b"bc\r\nput 1 0 9 3\r\n", b"abc\r\nput 1 0 9 3\r\na"] {
+        input.bytes.extend_from_slice(portion);
+        while !matches!(input.next(Some(BODY_BYTES_MAX)), Said::Short(_)) {}
+        numbers.extend(input.body());
+    }
+    assert_eq!(numbers, [(1, 5), (2, 5), (3, 5)]);
 }

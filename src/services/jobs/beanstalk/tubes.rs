@@ -96,10 +96,13 @@ impl Tubes {
     /// A tube has been paused for so many seconds.
     pub(super) fn note_pause(&self, name: &[u8], seconds: u32) {
         let mut pauses = self.pauses.borrow_mut();
-        if pauses.len() < KEPT_MAX || pauses.contains_key(name) {
-            let of_tube = pauses.entry(name.into()).or_default();
-            *of_tube = TubePauses { count: of_tube.count + 1, seconds };
+        if pauses.len() >= KEPT_MAX && !pauses.contains_key(name) {
+            // Any of them: most are gone.
+            let one = pauses.keys().next().cloned();
+            one.and_then(|one| pauses.remove(&one));
         }
+        let of_tube = pauses.entry(name.into()).or_default();
+        *of_tube = TubePauses { count: of_tube.count + 1, seconds };
     }
 
     /// There is no such tube.

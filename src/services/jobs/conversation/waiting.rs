@@ -10,7 +10,7 @@
 //! This module does not know the other verbs.
 
 use std::cell::Cell;
-use std::future::{pending, poll_fn};
+use std::future::poll_fn;
 use std::io::ErrorKind;
 use std::time::Duration;
 
@@ -40,13 +40,12 @@ impl JobConversation<'_> {
     ) -> bool {
         let length = Duration::from_secs(u64::from(seconds));
         let end = self.shared.clock.now().after(length);
-        let places = u32::try_from(queues_of(&names, &self.shared.family).len()).unwrap_or(u32::MAX);
         // Without a place the client is answered at once.
-        let place = self.shared.rooms.waiting.try_acquire_many(places);
+        let place = self.shared.rooms.place_to_wait(queues_of(&names, &self.shared.family).len());
         let has_closed = Cell::new(false);
         self.stream.keep_alive();
         loop {
-            let left = if place.is_ok() { self.shared.clock.now().time_until(end) } else { Duration::ZERO };
+            let left = if place.is_some() { self.shared.clock.now().time_until(end) } else { Duration::ZERO };
             let Some(answer) = self.wait_once(&names, left, &has_closed).await else { return false };
             let now = self.shared.clock.now();
             self.times.received(0, now);
@@ -108,12 +107,13 @@ impl JobConversation<'_> {
                 Err(_) => return,
             }
         }
-        while has_closed.get() && !self.stream.is_broken() {
+        while !has_closed.get() && !self.stream.has_hung_up() {
+            // It sends more and more.
             sleep(JOB_SILENCE).await;
         }
-        if !has_closed.get() {
-            // It sends more and more.
-            pending().await
+        has_closed.set(true);
+        while !self.stream.is_broken() {
+            sleep(JOB_SILENCE).await;
         }
     }
 

@@ -248,7 +248,10 @@ impl ModelJobs {
                 }
                 done_if(is_kicked)
             }
-            Request::Show { .. } => Outcome::Shown(Box::new(self.shown(id))),
+            Request::Show { .. } => Outcome::Shown {
+                job: Box::new(self.shown(id)),
+                payload: Payload::Fresh(Value::from(&[self.jobs[&id].value][..])),
+            },
             Request::Has { .. } => Outcome::Found(None),
             Request::Finish { .. } if held.is_some() => {
                 self.remove(id);

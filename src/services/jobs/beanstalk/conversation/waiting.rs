@@ -17,10 +17,11 @@ use tokio::io::AsyncReadExt;
 use tokio::time::sleep;
 
 use super::super::reply;
-use super::super::session::Client;
 use super::super::tubes::TubeRole;
 use super::{BeanstalkConversation, Granted};
 use crate::clock::Now;
+use crate::limits::JOB_SILENCE;
+use crate::net::sockets::has_hung_up;
 use crate::net::tcp::Answer;
 use crate::services::jobs::responder::StartedRequest;
 use crate::tasks::QueueName;
@@ -43,8 +44,7 @@ impl BeanstalkConversation<'_> {
     /// Waits for a job of the tubes that it watches.
     pub(super) async fn reserve(&mut self, seconds: Option<u32>) -> io::Result<()> {
         let tubes: Vec<Rc<[u8]>> = self.session.waits_in().iter().map(|tube| Rc::clone(tube.name())).collect();
-        let places = u32::try_from(tubes.len()).unwrap_or(u32::MAX);
-        let place = self.shared.rooms.waiting.try_acquire_many(places).ok();
+        let place = self.shared.rooms.place_to_wait(tubes.len());
         if tubes.is_empty() || place.is_none() {
             self.settle().await?;
             self.output.extend(if tubes.is_empty() { reply::NOT_ALLOWED } else { reply::OUT_OF_MEMORY });
@@ -57,15 +57,15 @@ impl BeanstalkConversation<'_> {
             let asked = self.session.reserve_next(self.shared.settings.lease, wait);
             let (queue, request) = asked.ok_or(ErrorKind::PermissionDenied)?;
             let started = self.shared.responder.start(queue.clone(), request);
-            self.settle().await?;
-            self.flush_waiting().await?;
+            if let Err(error) = self.answer_before().await {
+                return Err(self.abandon(queue, started, error).await);
+            }
             let _waiting = self.shared.waits();
             let _waited: Vec<_> = tubes.iter().map(|name| self.shared.tubes.refer(name, TubeRole::Waited)).collect();
             let (answer, ended) = self.wait_for_answer(queue, started).await?;
             let now = self.shared.clock.now();
             self.unsent.last_mut().into_iter().for_each(|command| command.arrived = now);
-            self.refresh_client();
-            if ended == Some(WaitEnd::Over) || matches!(self.session.client, Client::Nobody) {
+            if ended == Some(WaitEnd::Over) || self.has_lost_user() {
                 self.undo_unsent(&answer.outcome);
                 return Err(ErrorKind::ConnectionAborted.into());
             }
@@ -79,6 +79,24 @@ impl BeanstalkConversation<'_> {
                 }
             }
         }
+    }
+
+    /// Sends the answers to the commands before one that waits.
+    async fn answer_before(&mut self) -> io::Result<()> {
+        self.settle().await?;
+        let waiting = self.unsent.pop();
+        let flushed = self.flush().await;
+        self.unsent.extend(waiting);
+        flushed
+    }
+
+    /// Nobody waits for this request any more. A job that it has been granted goes back.
+    async fn abandon(&self, queue: QueueName, started: StartedRequest, error: io::Error) -> io::Error {
+        self.shared.responder.withdraw(queue, started.number);
+        if let Ok(answer) = started.answer.await {
+            self.undo_unsent(&answer.outcome);
+        }
+        error
     }
 
     /// Waits for the answer to a reserve, until there is a reason not to: then it is withdrawn, and answered.
@@ -127,12 +145,18 @@ impl BeanstalkConversation<'_> {
                 self.input.make_room(BEHIND_MAX);
                 match self.stream.read_buf(&mut self.input.bytes).await {
                     Ok(0) => return WaitEnd::HalfClosed,
-                    Ok(_) => {}
+                    Ok(bytes) => {
+                        self.last_read.at = shared.clock.now();
+                        shared.count_in(bytes);
+                    }
                     Err(_) => return WaitEnd::Over,
                 }
             }
-            // It sends more and more.
-            pending().await
+            while !has_hung_up(&self.stream) {
+                // It sends more and more.
+                sleep(JOB_SILENCE).await;
+            }
+            WaitEnd::HalfClosed
         };
         let (mut soon, mut closing, mut gone) = (pin!(soon), pin!(closing), pin!(gone));
         poll_fn(|context| {
