@@ -332,6 +332,42 @@ def test_what_is_no_message_is_buried_and_others_are_delivered(connection, clien
     assert dead.key == b"stranger" and "no message of kombu" in dead.reason
 
 
+MALFORMED = {
+    "text": b"no message",
+    "no newline": b"{}",
+    "list": b"[]\n",
+    "deep": b"[" * 100_000 + b"\n",
+    "no properties": b"{}\n",
+    "properties": b'{"properties":5}\n',
+    "delivery_info": b'{"properties":{"delivery_info":[]}}\n',
+    "headers": b'{"properties":{},"headers":[1]}\n',
+    "content-type": b'{"properties":{},"content-type":{}}\n',
+    "content-encoding": b'{"properties":{},"content-encoding":["a"]}\n',
+    "unknown content-encoding": b'{"properties":{},"content-encoding":"none"}\nx',
+    "priority": b'{"properties":{"priority":{}}}\n',
+    "delivery_mode": b'{"properties":{"delivery_mode":[]}}\n',
+    "body_encoding": b'{"properties":{"body_encoding":7}}\nx',
+    "unknown body_encoding": b'{"properties":{"body_encoding":"zip"}}\nx',
+    "no base64": b'{"properties":{"body_encoding":"base64"}}\nx',
+    "bytes": b"\xff\xfe\n",
+}
+
+
+def test_malformed_messages_are_buried_with_their_reasons_and_end_no_consumer(connection, client, name):
+    own = client.queue(name)
+    for kind, value in MALFORMED.items():
+        own.add(kind, value)
+    own.add("null", b'{"properties":{"delivery_info":null,"body_encoding":"UTF-8"},"headers":null}\nlast')
+    (last,) = received(connection, Queue(name, no_declare=True), 1)
+    assert bytes(last.body) == b"last" and not last.delivery_info["redelivered"]
+    wait_for(lambda: own.counts().dead == len(MALFORMED))
+    reasons = {task.key.decode(): task.reason for task in own.browse("dead")}
+    assert set(reasons) == set(MALFORMED)
+    assert all(reason.startswith("no message of kombu: ") for reason in reasons.values()), reasons
+    assert "delivery_info is of type list" in reasons["delivery_info"]
+    assert "'zip' is unknown" in reasons["unknown body_encoding"]
+
+
 def test_all_messages_are_acknowledged_up_to_one_or_recovered(connection, client, name):
     queue = connection.SimpleQueue(name)
     for number in range(4):

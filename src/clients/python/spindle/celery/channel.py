@@ -15,6 +15,7 @@ from kombu.transport.virtual.base import UNDELIVERABLE_FMT, UndeliverableWarning
 from kombu.utils.uuid import uuid
 
 from .. import _queues, _spiderq
+from .._failures import reason_of
 from .._queue_records import LentTask
 from ..errors import Error
 from . import messages
@@ -275,14 +276,19 @@ class Channel(virtual.Channel):
     def _message_of(self, lent: LentTask) -> Any:
         """The message of a task. None: it is none, and is buried."""
         try:
-            raw = messages.decode(lent.value)
-        except ValueError as error:
-            _log.error("task %r of %r is buried, since it is no message of kombu: %s", lent.key, lent.queue, error)
-            self._transport.puller.settle(lent.lend_key, _queues.bury(lent, f"no message of kombu: {error}"))
+            return self._decoded(lent)
+        except Exception as error:
+            # Whoever may add tasks to the queue chooses the bytes. No bytes may end a worker.
+            fault = str(error) if isinstance(error, ValueError) else reason_of(error)
+            _log.error("task %r of %r is buried, since it is no message of kombu: %s", lent.key, lent.queue, fault)
+            self._transport.puller.settle(lent.lend_key, _queues.bury(lent, f"no message of kombu: {fault}"))
             return None
+
+    def _decoded(self, lent: LentTask) -> Any:
+        raw = messages.decode(lent.value)
         properties = raw["properties"]
         properties["delivery_tag"] = str(lent.lend_key)
-        info = properties.setdefault("delivery_info", {})
+        info = properties["delivery_info"] = properties.get("delivery_info") or {}
         info["redelivered"] = lent.tries > 1
         info.setdefault("priority", properties.get("priority"))
         return self.Message(raw, channel=self)

@@ -8,11 +8,13 @@ key     the delivery tag, made at the first try of a publish and kept when kombu
 
 from __future__ import annotations
 
+import codecs
 import json
 from datetime import datetime, timezone
 from typing import Any, Dict, Optional
 
 from celery.utils.time import maybe_iso8601
+from kombu.transport import virtual
 from kombu.utils.json import dumps
 from kombu.utils.uuid import uuid
 
@@ -30,6 +32,10 @@ _PROPERTIES = frozenset(
     "app_id cluster_id content_encoding content_type correlation_id delivery_info delivery_mode expiration message_id "
     "priority reply_to timestamp type user_id".split()
 )
+# The encodings of bodies besides UTF-8, and those of content that stays bytes.
+_BODY_ENCODINGS = frozenset(virtual.Channel.codecs)
+_BINARY = frozenset(("binary", "ascii-8bit"))
+_NONE = type(None)
 
 
 class PublishTag(str):
@@ -58,13 +64,42 @@ def encode(message: Dict[str, Any]) -> bytes:
 
 
 def decode(value: bytes) -> Dict[str, Any]:
-    """The message of a value. Raises ValueError if it is none."""
+    """The message of a value. Raises ValueError if kombu cannot read it."""
     envelope, newline, body = value.partition(b"\n")
     message = json.loads(envelope)
-    if not newline or not isinstance(message, dict) or not isinstance(message.get("properties"), dict):
-        raise ValueError("this is no message of kombu")
+    if not newline:
+        raise ValueError("it has no line of properties before its body")
+    _check(message)
     message["body"] = body
     return message
+
+
+def _check(message: Any) -> None:
+    """Raises ValueError if a part of a message has a type that kombu or Celery cannot use."""
+    _expect("envelope", message, dict)
+    _expect("headers", message.get("headers"), dict, _NONE)
+    for name in ("content-type", "content-encoding"):
+        _expect(name, message.get(name), str, _NONE)
+    properties = message.get("properties")
+    _expect("properties", properties, dict)
+    _expect("delivery_info", properties.get("delivery_info"), dict, _NONE)
+    for name in ("delivery_mode", "priority"):
+        _expect(name, properties.get(name), int, float, str, _NONE)
+    encoding = message.get("content-encoding") or "utf-8"
+    if encoding.lower() not in _BINARY:
+        try:
+            codecs.lookup(encoding)
+        except LookupError:
+            raise ValueError(f"its content-encoding {encoding!r} is unknown") from None
+    body_encoding = properties.get("body_encoding")
+    _expect("body_encoding", body_encoding, str, _NONE)
+    if body_encoding and body_encoding.lower() != "utf-8" and body_encoding not in _BODY_ENCODINGS:
+        raise ValueError(f"its body_encoding {body_encoding!r} is unknown")
+
+
+def _expect(name: str, value: Any, *kinds: type) -> None:
+    if not isinstance(value, kinds):
+        raise ValueError(f"its {name} is of type {type(value).__name__}")
 
 
 def _is_task(message: Dict[str, Any]) -> bool:
