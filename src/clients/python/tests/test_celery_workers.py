@@ -108,6 +108,26 @@ def test_a_cold_shutdown_gives_back_what_is_not_done_at_once(tasks, server, clie
         worker.process.wait()
         counts = client.queue("celery").counts()
         assert (counts.ready, counts.lent, counts.dead) == (3, 0, 0), worker.text()
+        tries = sorted(task.tries for task in client.queue("celery").browse())
+        assert tries == [0, 0, 1], "only the one that ran was begun"
+    client.queue("celery").purge("ready")
+
+
+def test_a_warm_shutdown_gives_back_what_its_pool_has_not_got_as_not_begun(tasks, server, client):
+    results = [tasks.held.delay(f"warm-{number}") for number in range(3)]
+    flags = ("-P", "prefork", "-c", "1", "--prefetch-multiplier", "3")
+    with Worker(server, *flags, lease="1000", name="warm") as worker:
+        celery_app.wait_until("begun-warm-0")
+        wait_for(lambda: client.queue("celery").counts().lent == 3)
+        worker.process.terminate()
+        wait_for(lambda: "Warm shutdown" in worker.text())
+        celery_app.note("release-warm-0")
+        worker.process.wait()
+        assert results[0].get(timeout=PATIENCE) == 1
+        counts = client.queue("celery").counts()
+        assert (counts.ready, counts.lent, counts.dead) == (2, 0, 0), worker.text()
+        tries = {task.tries for task in client.queue("celery").browse()}
+        assert 0 in tries, "the pool may have got the second one, and not the third"
     client.queue("celery").purge("ready")
 
 

@@ -29,6 +29,10 @@ Callback = Callable[[Any], None]
 class Message(virtual.Message):
     """A message that was delivered."""
 
+    lent: LentTask
+    """Its task, under a lease."""
+    is_begun = True
+    """Whether the consumer may have begun with it. Celery's worker begins when its pool gets the task."""
     reject_reason = ""
     """Why its task has failed."""
 
@@ -269,8 +273,13 @@ class Channel(virtual.Channel):
         if no_ack:
             self._transport.puller.settle(lent.lend_key, _queues.done(lent))
         else:
-            self.qos.append(lent, message.delivery_tag)
-        callback(message)
+            self.qos.append(message, message.delivery_tag)
+        try:
+            callback(message)
+        except Exception as error:
+            # The consumer may settle it nevertheless. Otherwise it has failed when the channel ends.
+            message.is_begun, message.reject_reason = True, message.reject_reason or reason_of(error)
+            raise
         return True
 
     def _message_of(self, lent: LentTask) -> Any:
@@ -291,7 +300,9 @@ class Channel(virtual.Channel):
         info = properties["delivery_info"] = properties.get("delivery_info") or {}
         info["redelivered"] = lent.tries > 1
         info.setdefault("priority", properties.get("priority"))
-        return self.Message(raw, channel=self)
+        message = self.Message(raw, channel=self)
+        message.lent = lent
+        return message
 
     def basic_get(self, queue: str, no_ack: bool = False, **kwargs: Any) -> Any:
         """The next message, or None."""
@@ -304,7 +315,7 @@ class Channel(virtual.Channel):
                 if no_ack:
                     transport.puller.settle(lent.lend_key, _queues.done(lent))
                 else:
-                    self.qos.append(lent, message.delivery_tag)
+                    self.qos.append(message, message.delivery_tag)
                 return message
         return None
 
@@ -327,9 +338,9 @@ class Channel(virtual.Channel):
             self._reasons[delivery_tag] = reason
 
     def _settle(self, delivery_tag: str, item: Callable[[LentTask], bytes]) -> None:
-        lent = self.qos.forget(delivery_tag)
-        if lent is not None:
-            self._transport.puller.settle(lent.lend_key, item(lent))
+        message = self.qos.forget(delivery_tag)
+        if message is not None:
+            self._transport.puller.settle(message.lent.lend_key, item(message.lent))
 
     def basic_recover(self, requeue: bool = False) -> None:
         """Gives all messages back."""
@@ -344,7 +355,9 @@ class Channel(virtual.Channel):
         self.queue_delete(queue)
 
     def close(self) -> None:
-        """Ends the consumers. Messages that are not settled go back, and queues go that were this channel's alone."""
+        """Ends the consumers. Messages that are not settled go back. Those that were not begun keep their tries. Queues go
+        that were this channel's alone.
+        """
         if self.closed:
             return
         self.closed = True
@@ -354,6 +367,7 @@ class Channel(virtual.Channel):
         self._tag_to_queue.clear()
         if transport.session.is_own:
             if transport.has_puller:
+                self._give_back()
                 transport.puller.leave(self.channel_id)
             try:
                 for queue in sorted(self._own_queues):
@@ -363,6 +377,16 @@ class Channel(virtual.Channel):
         self._own_queues.clear()
         if self.connection is not None:
             self.connection.close_channel(self)
+
+    def _give_back(self) -> None:
+        """Ends the leases of the messages that were delivered. Those with which a consumer may have begun have failed."""
+        for tag in self.qos.tags():
+            message = self.qos.get(tag)
+            if message.is_begun:
+                reason = message.reject_reason or "connection closed"
+                self._settle(tag, lambda lent: _queues.give_back(lent, None, reason))
+            else:
+                self._settle(tag, _queues.not_begun)
 
 
 def _not_found(kind: str, name: str) -> ChannelError:

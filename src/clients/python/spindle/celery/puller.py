@@ -138,14 +138,16 @@ class Puller:
             return [held.lent for held in self._held.values() if held.subscription.owner == owner]
 
     def leave(self, owner: int) -> None:
-        """A channel ends. What it holds goes back, and was not begun."""
+        """A channel ends. What it holds goes back. Messages that have merely arrived were not begun."""
         with self._lock:
             subscription = self._subscriptions.pop(owner, None)
             if subscription is None:
                 return
             subscription.queues = []
-            for held in [held for held in self._held.values() if held.subscription is subscription]:
+            for held in [held for held in self._arrived if held.subscription is subscription]:
                 self._end(held, _queues.not_begun(held.lent))
+            for held in [held for held in self._held.values() if held.subscription is subscription]:
+                self._end(held, _queues.give_back(held.lent, None, "connection closed"))
             self._arrived = deque(held for held in self._arrived if held.subscription is not subscription)
             self._signal()
             self._wake()
