@@ -1,5 +1,6 @@
 """Celery's workers on a real server: pools, acknowledgements, deaths, remote control, events, results and chords."""
 
+import json
 import os
 import signal
 import sys
@@ -129,6 +130,46 @@ def test_a_warm_shutdown_gives_back_what_its_pool_has_not_got_as_not_begun(tasks
         tries = {task.tries for task in client.queue("celery").browse()}
         assert 0 in tries, "the pool may have got the second one, and not the third"
     client.queue("celery").purge("ready")
+
+
+def task_value(headers, body, **envelope):
+    """A message of the queue as its publisher may write it."""
+    given = {"content-type": "application/json", "content-encoding": "utf-8", "properties": {}, "headers": headers}
+    return json.dumps({**given, **envelope}).encode() + b"\n" + (body if isinstance(body, bytes) else json.dumps(body).encode())
+
+
+MALFORMED = {
+    "no id": task_value({"task": "add"}, [[1, 1], {}, {}]),
+    "id": task_value({"task": "add", "id": {}}, [[1, 1], {}, {}]),
+    "task": task_value({"task": [], "id": "x"}, [[1, 1], {}, {}]),
+    "timelimit": task_value({"task": "add", "id": "x", "timelimit": ["a", 1]}, [[1, 1], {}, {}]),
+    "one timelimit": task_value({"task": "add", "id": "x", "timelimit": 5}, [[1, 1], {}, {}]),
+    "empty body": task_value({"task": "add", "id": "x"}, []),
+    "number": task_value({"task": "add", "id": "x"}, 5),
+    "embed": task_value({"task": "add", "id": "x"}, [[], {}, []]),
+    "args": task_value({"task": "add", "id": "x"}, [5, {}, {}]),
+    "bytes": task_value({"task": "add", "id": "x"}, b"\xff", **{"content-type": "application/data"}),
+    "first protocol": task_value({}, {"task": "add", "args": [1, 1]}),
+    "task of the first protocol": task_value({}, {"task": {}, "id": "x"}),
+    "envelope": b'{"properties":{"delivery_info":[]}}\n',
+}
+
+
+def test_malformed_tasks_are_buried_and_end_no_worker(tasks, server, client):
+    own = client.queue("celery")
+    own.purge("dead")
+    for kind, value in MALFORMED.items():
+        own.add(f"malformed {kind}", value)
+    result = tasks.add.delay(20, 3)
+    with Worker(server, "-P", "solo", name="malformed") as worker:
+        wait_for(lambda: result.ready() or worker.process.poll() is not None)
+        assert worker.process.poll() is None, worker.text()
+        assert result.get(timeout=PATIENCE) == 23
+        wait_for(lambda: queue_is_empty(client))
+        assert {task.key.decode()[10:] for task in own.browse("dead")} == set(MALFORMED), worker.text()
+        assert all(task.reason.startswith(("no task of Celery: ", "no message of kombu: ")) for task in own.browse("dead"))
+        worker.terminate()
+    own.purge("dead")
 
 
 def test_a_long_task_of_the_pool_solo_keeps_its_lease(tasks, server, client):
