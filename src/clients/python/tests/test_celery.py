@@ -17,8 +17,10 @@ from kombu import Connection, Consumer, Exchange, Producer, Queue  # noqa: E402
 from kombu.exceptions import ChannelError, OperationalError  # noqa: E402
 
 import spindle.celery  # noqa: E402, F401
+from spindle._link import Security  # noqa: E402
 from spindle.celery import messages  # noqa: E402
 from spindle.celery.bindings import Bindings  # noqa: E402
+from spindle.celery.puller import Puller  # noqa: E402
 from spindle.celery.session import Session  # noqa: E402
 
 
@@ -286,6 +288,20 @@ def test_leases_and_acknowledgements_outlive_the_server(name):
                 assert client.queue(name).counts().dead == 0
     finally:
         server.end()
+
+
+def test_a_puller_rests_while_there_is_no_server(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    puller = Puller(f"tcp://127.0.0.1:{port}", Security(), 0.003)
+    steps, tries = [], []
+    step, connect_again = puller._step, puller._link._connect
+    monkeypatch.setattr(puller, "_step", lambda now: (steps.append(now), step(now)))
+    monkeypatch.setattr(puller._link, "_connect", lambda now: (tries.append(now), connect_again(now)))
+    puller.consume(1, [b"queue"], 0)
+    wait_for(lambda: len(tries) >= 5)
+    puller.close()
+    assert len(steps) <= 4 * len(tries), "a step for each try, and few others"
 
 
 def test_a_connection_from_before_a_fork_is_made_anew(connection, client, name):

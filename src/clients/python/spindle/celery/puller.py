@@ -237,7 +237,9 @@ class Puller:
         with self._lock:
             pauses = [found.not_before for found in self._subscriptions.values() if found.queues]
         now = monotonic()
-        return min(self._link.due(), self._beat, *(pause for pause in pauses if pause > now), float("inf"))
+        # A beat needs a connection. Without one it is due when there is one again.
+        beat = self._beat if self._link.is_up else float("inf")
+        return min(self._link.due(), beat, *(pause for pause in pauses if pause > now), float("inf"))
 
     def _step(self, now: float) -> None:
         with self._lock:
