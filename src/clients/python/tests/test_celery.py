@@ -290,6 +290,30 @@ def test_leases_and_acknowledgements_outlive_the_server(name):
         server.end()
 
 
+def test_what_is_acknowledged_while_the_server_is_away_is_sent_before_the_end(name, monkeypatch):
+    monkeypatch.setattr("spindle.celery.puller.CLOSE_SECONDS", PATIENCE)
+    server = Server("--tasks", "--publish")
+    try:
+        connection = connect(server, lease=1000)
+        queue = connection.SimpleQueue(name)
+        queue.put("done")
+        message = queue.get(timeout=PATIENCE)
+        puller = connection.transport.puller
+        server.kill()
+        wait_for(lambda: not puller._link.is_up)
+        message.ack()
+        closer = threading.Thread(target=connection.close)
+        closer.start()
+        wait_for(lambda: puller._is_closing)
+        server.start()
+        closer.join()
+        with spindle.Client(server.kv, timeout=PATIENCE, tasks=server.endpoints["tasks"]) as client:
+            counts = client.queue(name).counts()
+            assert (counts.ready, counts.lent, counts.dead) == (0, 0, 0)
+    finally:
+        server.end()
+
+
 def test_a_puller_rests_while_there_is_no_server(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

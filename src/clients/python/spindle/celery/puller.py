@@ -203,6 +203,10 @@ class Puller:
             self._is_ready = False
             os.read(self._ready_out, 1)
 
+    def _is_sent(self) -> bool:
+        """Whether the server has all that it should get. What was settled waits for a connection, and posts do not."""
+        return not self._ends and not self._settling and (not self._posts or not self._link.is_up)
+
     # ------------------------------------------------------------------------------------------------ the thread
 
     def _run(self) -> None:
@@ -217,10 +221,10 @@ class Puller:
                 _log.exception("the messages of %s continue after a fault", self._endpoint)
                 sleep(PAUSE_SECONDS)
             with self._lock:
-                is_over = self._is_closing and not self._ends and not self._settling and not self._posts
+                is_over = self._is_closing and self._is_sent()
                 if self._is_closing and closing_until is None:
                     closing_until = monotonic() + CLOSE_SECONDS
-            if closing_until is not None and (is_over or monotonic() >= closing_until or not self._link.is_up):
+            if closing_until is not None and (is_over or monotonic() >= closing_until):
                 self._link.close("this connection is closed")
                 return
             wanted = self._link.interests()
