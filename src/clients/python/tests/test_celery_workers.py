@@ -316,6 +316,46 @@ def test_a_part_of_a_chord_that_runs_again_counts_once(tasks, server):
     assert len(leftover) == 1, "only that it is done is kept"
 
 
+def test_a_part_that_is_added_counts_once_when_the_reply_is_lost(tasks, server, monkeypatch):
+    backend, lost = tasks.app.backend, []
+    chord_of = Chord(backend, "added")
+    chord_of.begin(1)
+    table_type = type(backend.table)
+
+    def losing(name):
+        original = getattr(table_type, name)
+
+        def called(self, *args, **kwargs):
+            result = original(self, *args, **kwargs)
+            if len(lost) < 2:
+                lost.append(name)
+                raise spindle.Disconnected("the reply is lost")
+            return result
+
+        monkeypatch.setattr(table_type, name, called)
+
+    losing("cas")
+    losing("incr")
+    backend.add_to_chord("added", tasks.app.AsyncResult("b"))
+    assert lost, "the request is repeated"
+    first, second = Part("0", "a"), Part("", "b")
+    assert chord_of.count(first) is None
+    assert chord_of.count(second) == [first, second]
+    chord_of.end([first, second])
+
+
+def test_lines_of_a_chord_that_are_none_are_passed_over(tasks, server):
+    backend = tasks.app.backend
+    chord_of = Chord(backend, "lines")
+    chord_of.begin(2)
+    for number, line in enumerate((b"no number", b"one", b"\xff \xfe", "\u00b2 a".encode(), b"-1 a")):
+        backend.table.set(chord_of._shards[number], line + b"\n")
+    first, second = Part("0", "a % b"), Part("10", "b\n2 c")
+    assert chord_of.count(second) is None
+    assert chord_of.count(first) == [first, second]
+    chord_of.end([first, second])
+
+
 def test_long_ids_are_hashed_and_long_results_are_refused_clearly(tasks, worker):
     result = tasks.add.apply_async((1, 5), task_id="x" * 300)
     assert result.get(timeout=PATIENCE) == 6

@@ -167,7 +167,7 @@ class SpindleBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
 
     def add_to_chord(self, chord_id: str, result: Any) -> None:
         """A chord has another part."""
-        Chord(self, chord_id).add_one()
+        Chord(self, chord_id).add(result.id)
 
     def apply_chord(self, header_result_args: Any, body: Any, **kwargs: Any) -> None:
         """A chord begins. The structure of its header is kept if there are groups within."""
@@ -185,7 +185,7 @@ class SpindleBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         if chord.is_done():
             return None
         index = getattr(request, "group_index", None)
-        part = Part("" if index is None else str(index), request.id)
+        part = Part(str(index) if type(index) is int and index >= 0 else "", request.id)
         own = self.encode([state, self.encode_result(result, state)])
         self.ensure(lambda: self.table.set(chord.result_key(part), as_bytes(own), self.chord_seconds))
         parts = chord.count(part)

@@ -2,13 +2,15 @@
 
 ```text
 size     how many parts there are, known before the last of them is published
-more     parts that were added while the chord runs
 result   of each part. It is there before the part is counted
-part-N   the parts of this shard that have returned: index and task, a line each. The elements grow by compare-and-swap
+part-N   the parts of this shard, a line each. The elements grow by compare-and-swap
+           3 TASK    the part of this index has returned
+           + TASK    this part was added while the chord runs. Ids are quoted, so that they have no end of a line
 claim    the worker that calls the body. It expires, so that another one does if that worker dies
 done     the body was called. A part that runs again is not counted
 ```
-A part that runs again, since its worker has died, is the same line. So it counts once.
+A part that runs again, since its worker has died, is the same line. So it counts once. Each step may be repeated, since
+the reply to it may be lost. A line that is none of these is passed over.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import os
 import random
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Tuple
+from urllib.parse import quote, unquote
 from zlib import crc32
 
 from ..errors import KeyNotFound, VersionMismatch
@@ -30,6 +33,8 @@ SHARDS = 16
 CLAIM_SECONDS = 30.0
 # A chord that is over is known for so long at least.
 DONE_SECONDS = 3_600
+# The place in the line of a part that was added while the chord runs.
+_ADDED = "+"
 
 
 class Part(NamedTuple):
@@ -38,9 +43,26 @@ class Part(NamedTuple):
     place: str
     task: str
 
+    @classmethod
+    def of(cls, line: bytes) -> "Optional[Part]":
+        """That of a line. None: it is no line of a part."""
+        place, space, task = line.decode("utf-8", "replace").partition(" ")
+        is_place = place in ("", _ADDED) or (place.isascii() and place.isdigit())
+        return cls(place, unquote(task)) if space and is_place else None
+
+    @classmethod
+    def added(cls, task: str) -> "Part":
+        """A part that a task of the chord has added. It has not returned."""
+        return cls(_ADDED, task)
+
+    @property
+    def is_added(self) -> bool:
+        """Whether this says that the part was added."""
+        return self.place == _ADDED
+
     def encode(self) -> bytes:
         """Its line."""
-        return f"{self.place} {self.task}".encode()
+        return f"{self.place} {quote(self.task)}".encode()
 
     def order(self) -> Tuple[float, str]:
         """Its place among the results."""
@@ -72,9 +94,13 @@ class Chord:
         self._run(lambda table: table.delete_many([self._key("done"), self._key("claim")]))
         self._run(lambda table: table.set(self._key("size"), str(size), self._ttl))
 
-    def add_one(self) -> None:
+    def add(self, task: str) -> None:
         """A task of the chord has added another part."""
-        self._run(lambda table: table.incr(self._key("more"), 1, self._ttl or None))
+        self._add(Part.added(task))
+
+    def _add(self, part: Part) -> None:
+        line = part.encode()
+        self._run(lambda table: self._append(table, self._shards[crc32(line) % SHARDS], line))
 
     def _run(self, call: Any) -> Any:
         return self._backend.ensure(lambda: call(self._backend.table))
@@ -85,15 +111,15 @@ class Chord:
 
     def count(self, part: Part) -> Optional[List[Part]]:
         """A part has returned. All parts in their order, if it was the last one. Otherwise None."""
-        line, shard = part.encode(), self._shards[crc32(part.encode()) % SHARDS]
-        self._run(lambda table: self._append(table, shard, line))
-        size, more = self._key("size"), self._key("more")
-        found: Dict[Any, bytes] = self._run(lambda table: table.get_many([*self._shards, size, more]))
-        lines = [line for key in self._shards for line in found.get(key, b"").split(b"\n") if line]
-        if size not in found or len(lines) < int(found[size]) + int(found.get(more, 0)):
+        self._add(part)
+        size = self._key("size")
+        found: Dict[Any, bytes] = self._run(lambda table: table.get_many([*self._shards, size]))
+        lines = (Part.of(line) for key in self._shards for line in found.get(key, b"").split(b"\n"))
+        known = [part for part in lines if part is not None]
+        returned = [part for part in known if not part.is_added]
+        if size not in found or len(returned) < int(found[size]) + len(known) - len(returned):
             return None
-        parts = [Part(*line.decode().split(" ", 1)) for line in lines]
-        return sorted(parts, key=Part.order)
+        return sorted(returned, key=Part.order)
 
     def _append(self, table: Any, shard: bytes, line: bytes) -> None:
         while True:
@@ -130,5 +156,5 @@ class Chord:
         """The body was called, or the chord has failed."""
         seconds = max(DONE_SECONDS, self._ttl)
         self._run(lambda table: table.set(self._key("done"), b"1", seconds))
-        names = [self._key(name) for name in ("size", "more", "claim")]
+        names = [self._key(name) for name in ("size", "claim")]
         self._run(lambda table: table.delete_many([*self._shards, *names, *map(self.result_key, parts)]))
