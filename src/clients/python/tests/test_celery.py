@@ -443,6 +443,55 @@ def test_malformed_messages_are_buried_with_their_reasons_and_end_no_consumer(co
     assert "'zip' is unknown" in reasons["unknown body_encoding"]
 
 
+def test_records_and_bindings_that_are_none_disturb_no_publisher(server, client, name):
+    records, topic, fan = client.queue("kombu.bindings"), f"{name}-topic", f"{name}-fan"
+    with connect(server) as connection:
+        channel = connection.default_channel
+        for exchange, kind in ((topic, "topic"), (fan, "fanout")):
+            Queue(f"{name}-queue", Exchange(exchange, type=kind), "colour.#", channel=channel).declare()
+    wrong = [
+        ("b", f"b:{topic}", ""),
+        (f"b\0{topic}", f"b:{topic}", ""),
+        (f"b\0{topic}\0key\0{'q' * 256}", f"b:{topic}", ""),
+        (f"b\0{topic}\0key\0", f"b:{topic}", ""),
+        (f"b\0{topic}\0key\0{name}-json", f"b:{topic}", "{"),
+        (f"b\0{topic}\0key\0{name}-ttl", f"b:{topic}", "-1"),
+        (f"b\0{topic}\0key\0{name}-nan", f"b:{topic}", "NaN"),
+        (f"b\0{topic}\0key\0{name}-type", f"b:{topic}", "[]"),
+        (b"b\0" + topic.encode() + b"\0\xff\0x", f"b:{topic}", ""),
+        (f"b\0{topic}\0**.*#\0{name}-stars", f"b:{topic}", ""),
+        ("t", "t", ""),
+        ("a", "a", ""),
+        (f"t\0{'t' * 256}", "t", ""),
+        (b"t\0\xff", "t", ""),
+        (f"e\0{name}-damaged", "e", "{"),
+        (f"e\0{name}-unknown", "e", '"headers"'),
+    ]
+    for key, group, value in wrong:
+        assert records.add(key, value, group=group)
+    try:
+        with connect(server) as connection:
+            channel = connection.default_channel
+            for exchange in (topic, fan):
+                Producer(channel).publish(exchange, exchange=exchange, routing_key="colour.red")
+            Producer(channel).publish("stars", exchange=topic, routing_key="**.*#")
+            assert channel.queue_purge(f"{name}-queue") == 2 and channel.queue_purge(f"{name}-stars") == 1
+            assert (f"{name}-queue", topic, "colour.#") in list(channel.list_bindings())
+            connection.transport.bindings.sweep()
+            for exchange in (f"{name}-damaged", f"{name}-unknown"):
+                Producer(channel).publish("nobody", exchange=exchange, routing_key="x")
+                channel.exchange_delete(exchange)
+                assert records.get(f"e\0{exchange}") is None
+                records.add(f"e\0{exchange}", "{", group="e")
+                channel.exchange_declare(exchange, "fanout")
+                assert records.get(f"e\0{exchange}") == b'"fanout"'
+            channel.queue_delete(f"{name}-queue")
+            assert channel.get_table(fan) == []
+    finally:
+        for key, *_ in wrong:
+            records.remove(key)
+
+
 def test_all_messages_are_acknowledged_up_to_one_or_recovered(connection, client, name):
     queue = connection.SimpleQueue(name)
     for number in range(4):

@@ -9,7 +9,8 @@ b │ exchange │ routing key │ queue  b:exchange how long a message stays in
 t │ queue                          t          a temporary queue is there
 a │ queue │ number                 a          its owner lives. This record expires, and its owner adds the next one
 ```
-A temporary queue without a record ``a`` is nobody's. Who makes a temporary queue removes those first.
+A temporary queue without a record ``a`` is nobody's. Who makes a temporary queue removes those first. Whoever may add
+tasks to the queue may add others than these. They are passed over.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
 
 from .. import _queues, _spiderq
 from .._kv import Command
@@ -33,6 +34,34 @@ ALIVE_SECONDS = 60.0
 # The seconds between two looks of a process for temporary queues that are nobody's.
 SWEEP_SECONDS = 60.0
 _FIRST_BYTES = 1_024
+# The types of exchanges.
+KINDS = frozenset(("direct", "topic", "fanout"))
+# The names in the key of each record, and the place of that of its queue.
+_NAMES = {"e": 1, "b": 3, "t": 1, "a": 2}
+_QUEUE = {"b": 2, "t": 0, "a": 0}
+_QUEUE_BYTES_MAX = 255
+
+
+class Record(NamedTuple):
+    """A task of the queue that is one of the records above."""
+
+    kind: str
+    names: List[str]
+    key: bytes
+    first: bytes
+
+    @classmethod
+    def of(cls, task: BrowsedTask) -> "Record":
+        """That of a task. Raises ValueError if it is none."""
+        kind, *names = task.key.decode().split(_CUT.decode())
+        if _NAMES.get(kind) != len(names):
+            raise ValueError(f"it is of the kind {kind!r} and has {len(names)} names")
+        return cls(kind, names, task.key, task.first)
+
+    @property
+    def queue(self) -> Optional[str]:
+        """The queue that it is about. None: it is about an exchange."""
+        return self.names[_QUEUE[self.kind]] if self.kind in _QUEUE else None
 
 
 class Binding(NamedTuple):
@@ -49,10 +78,13 @@ class Binding(NamedTuple):
         return _CUT.join((b"b", self.exchange.encode(), self.routing_key.encode(), self.queue.encode()))
 
     @classmethod
-    def of(cls, task: BrowsedTask) -> "Binding":
-        """That of a record."""
-        _, exchange, routing_key, queue = (part.decode() for part in task.key.split(_CUT))
-        return cls(exchange, routing_key, queue, json.loads(task.first or b"null"))
+    def of(cls, record: Record) -> "Binding":
+        """That of a record. Raises ValueError if it is none."""
+        ttl = json.loads(record.first or b"null")
+        if ttl is not None and (type(ttl) not in (int, float) or not 0 <= ttl < float("inf")):
+            raise ValueError("its TTL is no number of seconds")
+        exchange, routing_key, queue = record.names
+        return cls(exchange, routing_key, queue, ttl)
 
 
 def _key(kind: bytes, *parts: str) -> bytes:
@@ -68,6 +100,7 @@ class Bindings:
         self._queue = prefix + _NAME
         self._swept = float("-inf")
         self._number = 0
+        self._is_fault_logged = False
 
     def _add(self, key: bytes, group: str, value: Any = None, expires: Optional[float] = None) -> Command[List[bool]]:
         encoded = b"" if value is None else json.dumps(value).encode()
@@ -82,16 +115,52 @@ class Bindings:
             place, tasks = self._session.run(_queues.browse(self._queue, "ready", group, place, _FIRST_BYTES))
             yield from tasks
 
+    def _records(self, group: Optional[str]) -> Iterator[Record]:
+        for task in self._browse(group):
+            try:
+                record = Record.of(task)
+                if record.queue is not None and not 1 <= len((self._prefix + record.queue).encode()) <= _QUEUE_BYTES_MAX:
+                    raise ValueError("its queue has a name that no queue can have")
+            except ValueError as error:
+                self._pass_over(task.key, error)
+            else:
+                yield record
+
+    def _bindings(self, group: Optional[str]) -> Iterator[Binding]:
+        for record in self._records(group):
+            if record.kind == "b":
+                try:
+                    yield Binding.of(record)
+                except ValueError as error:
+                    self._pass_over(record.key, error)
+
+    def _pass_over(self, key: bytes, fault: Exception) -> None:
+        if not self._is_fault_logged:
+            self._is_fault_logged = True
+            _log.warning("%s has tasks that are no records, such as %r, and they are passed over: %s", _NAME, key, fault)
+
     # ------------------------------------------------------------------------------------------------------- exchanges
 
     def exchange(self, name: str) -> Optional[str]:
-        """The type of an exchange. None: nobody has declared it."""
-        found = self._session.run(_queues.in_queue(self._queue, _spiderq.lookup(_key(b"e", name))))
-        return None if found is None else str(json.loads(found))
+        """The type of an exchange. None: nobody has declared it, or its record is damaged."""
+        key = _key(b"e", name)
+        found = self._session.run(_queues.in_queue(self._queue, _spiderq.lookup(key)))
+        kind = None
+        try:
+            kind = None if found is None else json.loads(found)
+            if found is not None and (not isinstance(kind, str) or kind not in KINDS):
+                raise ValueError("it has no known type of an exchange")
+        except ValueError as error:
+            self._pass_over(key, error)
+            return None
+        return kind
 
     def declare_exchange(self, name: str, kind: str) -> None:
         """There is an exchange of this type."""
-        self._session.run(self._add(_key(b"e", name), "e", kind))
+        key = _key(b"e", name)
+        is_new = all(self._session.run(self._add(key, "e", kind)))
+        if not is_new and self.exchange(name) is None:
+            self._session.run(_queues.in_queue(self._queue, _spiderq.update(key, json.dumps(kind).encode())))
 
     def delete_exchange(self, name: str) -> None:
         """There is no such exchange, and it has no bindings."""
@@ -102,11 +171,11 @@ class Bindings:
 
     def of_exchange(self, name: str) -> List[Binding]:
         """The bindings of an exchange, as they are now."""
-        return [Binding.of(task) for task in self._browse(f"b:{name}")]
+        return [binding for binding in self._bindings(f"b:{name}") if binding.exchange == name]
 
     def of_all(self) -> List[Binding]:
         """The bindings of all exchanges."""
-        return [Binding.of(task) for task in self._browse(None) if task.key.startswith(b"b" + _CUT)]
+        return list(self._bindings(None))
 
     def add(self, binding: Binding) -> None:
         """The binding is there."""
@@ -149,17 +218,10 @@ class Bindings:
 
     def delete_queue(self, queue: str, is_temporary: bool) -> int:
         """There is no such queue, with its bindings and messages. Returns the number of these."""
-        return self._delete(queue, list(self._browse(None)), is_temporary)
+        return self._delete(queue, list(self._records(None)), is_temporary)
 
-    def _delete(self, queue: str, records: List[BrowsedTask], is_temporary: bool) -> int:
-        own = queue.encode()
-        kinds: Dict[bytes, int] = {b"b": 3, b"a": 1}
-        gone = []
-        for record in records:
-            parts = record.key.split(_CUT)
-            place = kinds.get(parts[0])
-            if place is not None and parts[place] == own:
-                gone.append(self._remove(record.key))
+    def _delete(self, queue: str, records: List[Record], is_temporary: bool) -> int:
+        gone = [self._remove(record.key) for record in records if record.kind in "ab" and record.queue == queue]
         if gone:
             self._session.run_many(gone)
         count = self.purge(queue, "ready", "delayed", "dead") if is_temporary else self.purge(queue, "ready", "delayed")
@@ -191,10 +253,10 @@ class Bindings:
         if now - self._swept < SWEEP_SECONDS:
             return
         self._swept = now
-        there = [record.key.split(_CUT)[1] for record in self._browse("t")]
+        there = [record.queue for record in self._records("t") if record.kind == "t"]
         # An owner adds its next record before it removes the one before, so this finds one of them.
-        alive: Set[bytes] = {record.key.split(_CUT)[1] for record in self._browse("a")}
-        gone = [queue for queue in there if queue not in alive]
-        records = list(self._browse(None)) if gone else []
+        alive = {record.queue for record in self._records("a") if record.kind == "a"}
+        gone = [queue for queue in there if queue is not None and queue not in alive]
+        records = list(self._records(None)) if gone else []
         for queue in gone:
-            self._delete(queue.decode(), records, True)
+            self._delete(queue, records, True)

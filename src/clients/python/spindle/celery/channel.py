@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import warnings
 from collections import OrderedDict
@@ -12,6 +13,7 @@ from amqp.protocol import queue_declare_ok_t
 from kombu.exceptions import ChannelError
 from kombu.transport import base, virtual
 from kombu.transport.virtual.base import UNDELIVERABLE_FMT, UndeliverableWarning
+from kombu.transport.virtual.exchange import TopicExchange
 from kombu.utils.uuid import uuid
 
 from .. import _queues, _spiderq
@@ -24,6 +26,14 @@ from .qos import QoS
 
 _log = logging.getLogger("spindle")
 Callback = Callable[[Any], None]
+
+
+class Topic(TopicExchange):
+    """A topic exchange. A word of a binding is ``*``, ``#`` or itself, so that each binding is a regular expression."""
+
+    def key_to_pattern(self, rkey: str) -> str:
+        """The regular expression of a routing key."""
+        return "^%s$" % r"\.".join(self.wildcards.get(word) or re.escape(word) for word in rkey.split("."))
 
 
 class Message(virtual.Message):
@@ -54,6 +64,7 @@ class Channel(virtual.Channel):
     QoS = QoS
     do_restore = False
     supports_fanout = True
+    exchange_types = {**virtual.Channel.exchange_types, "topic": Topic}
     max_priority = messages.AMQP_PRIORITY_MAX
     body_encoding = None
     from_transport_options = ("deadletter_queue",)
