@@ -289,6 +289,32 @@ def test_get_is_woken_and_asks_once(tasks, worker, monkeypatch):
     assert len(asked) <= 4, "before it waits, and for each of its states"
 
 
+def test_a_result_that_cannot_be_read_fails_for_who_waits_for_it_alone(tasks, server):
+    backend, app = tasks.app.backend, tasks.app
+    metas = ["no JSON", "[]", {"status": "SUCCESS", "result": 1}, {"task_id": "other", "status": "SUCCESS", "result": 1}]
+    metas += [{"status": "FAILURE", "result": 5}, {"status": "SUCCESS", "result": 1, "children": [5]}, {"status": []}]
+    broken = [app.AsyncResult(f"broken-{number}") for number in range(len(metas))]
+    good, ended = app.AsyncResult("good"), []
+
+    def wait(result):
+        try:
+            ended.append(result.get(timeout=PATIENCE))
+        except Exception as error:
+            ended.append(type(error))
+
+    threads = [threading.Thread(target=wait, args=(result,)) for result in [*broken, good]]
+    for thread in threads:
+        thread.start()
+    wait_for(lambda: len(backend.result_consumer._tasks) == len(threads) and backend.result_consumer._reading.locked())
+    for result, meta in zip(broken, metas):
+        given = meta if isinstance(meta, str) else json.dumps({"task_id": result.id, **meta})
+        backend.set(backend.get_key_for_task(result.id), given)
+    backend.store_result("good", 23, "SUCCESS")
+    for thread in threads:
+        thread.join()
+    assert sorted(map(str, ended)) == sorted(["23", "1", *[str(spindle.Malformed)] * 6])
+
+
 def test_many_threads_wait_for_their_results(tasks, worker):
     results, found = [tasks.add.delay(number, 0) for number in range(12)], {}
     threads = [

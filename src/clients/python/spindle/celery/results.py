@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 import time
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 from celery import states
 from celery.backends.asynchronous import BaseResultConsumer
+from celery.result import result_from_tuple
 
-from ..errors import Timeout
+from ..errors import Malformed, Timeout
 
+_log = logging.getLogger("spindle")
 # Who reads too slowly loses notifications. After so many seconds without one, all results are looked at.
 LOOK_SECONDS = 10.0
 
@@ -100,18 +103,36 @@ class ResultConsumer(BaseResultConsumer):
             raise socket.timeout from None
         if found.kind == "missed":
             self._look()
-        elif found.kind == "updated" and found.key in self._tasks:
-            value = self.backend.get(found.key)
-            if value is not None:
-                self.on_state_change(self.backend.decode_result(value), None)
+        elif found.kind == "updated":
+            # Another thread may have ended its waiting.
+            task_id = self._tasks.get(found.key)
+            if task_id is not None:
+                self._take([(found.key, task_id)], [self.backend.get(found.key)])
 
     def _look(self) -> None:
         """Looks at all results that are waited for."""
         self._looked = time.monotonic()
-        keys = list(self._tasks)
-        for value in self.backend.mget(keys) if keys else []:
+        tasks = list(self._tasks.items())
+        self._take(tasks, self.backend.mget([key for key, _ in tasks]) if tasks else [])
+
+    def _take(self, tasks: List[Tuple[bytes, Any]], values: List[Optional[bytes]]) -> None:
+        for (_, task_id), value in zip(tasks, values):
             if value is not None:
-                self.on_state_change(self.backend.decode_result(value), None)
+                self.on_state_change(self._decoded(task_id, value), None)
+
+    def _decoded(self, task_id: Any, value: bytes) -> Any:
+        """A result. One that cannot be read is a failure of its own task: this thread waits for those of others too."""
+        try:
+            meta = self.backend.decode_result(value)
+            if meta["task_id"] != task_id:
+                raise ValueError("it is that of another task")
+            for child in meta.get("children") or ():
+                result_from_tuple(child, self.app)
+            return meta
+        except Exception as error:
+            _log.error("the result of task %s cannot be read: %r", task_id, error)
+            failure = Malformed(f"the result of task {task_id} cannot be read: {error!r}")
+            return {"task_id": task_id, "status": states.FAILURE, "result": failure, "traceback": None, "children": []}
 
 
 __all__ = ["ResultConsumer"]
