@@ -286,8 +286,8 @@ class Queue(Generic[V]):
         """A decorator, with or without parentheses, that makes a :class:`spindle.aio.Worker` of a coroutine function of a
         task. ``slots`` of it run at a time, and no more tasks are lent than slots are free. A lease is extended while its
         function runs. The task is gone when the function returns. When it raises, the task is given back with the last
-        line of the exception as the reason. It rests for its backoff, and is dead after its tries. ``tries`` and
-        ``backoff`` hold in place of those of the task and of the queue.
+        line of the exception as the reason. It rests for its backoff, and is dead after its tries. ``backoff`` holds
+        in place of those of the task and of the queue. ``tries`` holds beside theirs: the smaller number ends it.
         """
         if tries is not None and tries < 1:
             raise ValueError(f"a worker tries a task once or more, not {tries} times")
