@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Callable, Generic, Optional, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Callable, Generic, List, Optional, TypeVar, overload
 
 from . import _jobs
 from ._flows import pauses_of
@@ -151,8 +151,9 @@ class JobSource(Generic[V]):
             self._ended.wait(pause)
         raise AssertionError("pauses do not end")
 
-    def extend(self, item: Job[V]) -> None:
+    def extend(self, items: List[Job[V]]) -> List[Job[V]]:
         """The protocol has no extension."""
+        return []
 
     def done(self, item: Job[V]) -> bool:
         """Acknowledges."""

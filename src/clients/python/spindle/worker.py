@@ -3,7 +3,7 @@
 
 ```text
 slot      take ──► function ──► done: acknowledged            raised: given back, for a pause ──► take …
-beat      every third of a lease: the leases of all that run are extended
+beat      every third of a lease: the leases of all that run are extended together
 stop      no more is taken; what runs ends; run() returns
 ```
 """
@@ -15,6 +15,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Callable, Generic, Hashable, List, Optional, Protocol, Type, TypeVar
 
+from . import _queues
 from ._failures import Failures, reason_of
 from ._flows import pauses_of
 from .errors import Closed, Disconnected, Error, Timeout
@@ -27,6 +28,8 @@ _log = logging.getLogger("spindle")
 AWAY_PAUSES = (0.05, 2.0)
 # Extensions within a lease.
 BEATS = 3
+# Leases that are extended at once.
+EXTEND_MAX = _queues.LIST_MAX
 
 
 class Source(Protocol[T]):
@@ -42,8 +45,10 @@ class Source(Protocol[T]):
     def take(self) -> Optional[T]:
         """Waits for the next item. None: there was none for a while."""
 
-    def extend(self, item: T) -> None:
-        """Extends the lease of an item."""
+    def extend(self, items: List[T]) -> List[T]:
+        """Extends the leases of these items, at most ``EXTEND_MAX`` of them, within one time-out. Returns those whose lease
+        had ended.
+        """
 
     def done(self, item: T) -> bool:
         """Acknowledges. False: the lease had ended."""
@@ -226,10 +231,14 @@ class Worker(Generic[T]):
         while not self._ended.wait(self._source.lease / BEATS):
             with self._lock:
                 running = list(self._running)
-            for item in running:
-                if item not in self._running:
-                    continue
-                try:
-                    self._source.extend(item)
-                except Error as error:
-                    _log.warning("the lease of %r of %s is not extended: %s", item, self._source.name, error)
+            for at in range(0, len(running), EXTEND_MAX):
+                self._extend(running[at : at + EXTEND_MAX])
+
+    def _extend(self, items: List[T]) -> None:
+        try:
+            for item in self._source.extend(items):
+                # One that is settled meanwhile has no lease any more.
+                if item in self._running:
+                    _log.warning("the lease of %r of %s has ended", item, self._source.name)
+        except Error as error:
+            _log.warning("the leases of %d items of %s are not extended: %s", len(items), self._source.name, error)

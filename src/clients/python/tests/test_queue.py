@@ -12,7 +12,7 @@ from conftest import PATIENCE, wait_for_extensions
 from server import Server
 
 import spindle
-from spindle import aio
+from spindle import _queues, aio
 
 
 @pytest.fixture(scope="module")
@@ -243,6 +243,52 @@ def test_a_lease_is_extended_while_its_function_runs(own):
     with slow:
         wait_for(lambda: seen)
     assert seen == [(1, None)] and own.get("slow") is None
+
+
+def test_the_leases_of_all_that_runs_are_extended_by_one_request(own, monkeypatch):
+    release, begun, counts = threading.Event(), queue.Queue(), []
+    extend = _queues.extend
+    monkeypatch.setattr(_queues, "extend", lambda leases: (counts.append(len(leases)), extend(leases))[1])
+
+    @own.worker(slots=8, lease=2)
+    def work_on(task):
+        begun.put(task)
+        release.wait(PATIENCE)
+
+    for number in range(8):
+        own.add(str(number), "")
+    with work_on:
+        tasks = [begun.get(timeout=PATIENCE) for _ in range(8)]
+        wait_for(lambda: sum(counts) >= 24)
+        assert max(counts) == 8
+        own.remove(tasks[0].key)
+        wait_for(lambda: tasks[0].is_lost)
+        assert not any(task.is_lost for task in tasks[1:])
+        release.set()
+    assert own.counts().ready == own.counts().lent == 0
+
+
+def test_a_worker_that_stops_keeps_the_leases_of_what_runs(own):
+    begun, release, done = threading.Event(), threading.Event(), []
+
+    @own.worker(lease=0.6)
+    def work_on(task):
+        begun.set()
+        release.wait(PATIENCE)
+        task.extend()
+        done.append(task.tries)
+
+    own.add("slow", "")
+    work_on.start()
+    assert begun.wait(PATIENCE)
+    stopper = threading.Thread(target=work_on.stop)
+    stopper.start()
+    wait_for(lambda: work_on._source._own._driver._link.closed is not None)
+    # Three of them are a lease.
+    wait_for_extensions(own, 5)
+    release.set()
+    stopper.join()
+    assert done == [1] and own.get("slow") is None
 
 
 DYING = """

@@ -262,6 +262,31 @@ def test_a_lease_is_extended_while_the_function_runs(work):
     assert len(calls) == 1 and lent_again == [None] and client.tasks.count() == 0
 
 
+def test_the_leases_of_all_tasks_that_run_are_extended_together(work, monkeypatch):
+    _, client = work
+    release, begun, counts = threading.Event(), queue.Queue(), []
+    driver = client.tasks._driver
+    call_many = driver.call_many
+    monkeypatch.setattr(driver, "call_many", lambda sent, timeout: (counts.append(len(sent)), call_many(sent, timeout))[1])
+
+    @client.tasks.worker(slots=4, lease=2)
+    def work_on(task):
+        begun.put(task)
+        release.wait(PATIENCE)
+
+    for number in range(4):
+        client.tasks.add(str(number), "x")
+    with work_on:
+        tasks = [begun.get(timeout=PATIENCE) for _ in range(4)]
+        wait_for(lambda: client.tasks.stats()["heartbeat"] >= 12)
+        assert max(counts, default=0) == 4
+        client.tasks.remove(tasks[0].key)
+        wait_for(lambda: tasks[0].is_lost)
+        assert not any(task.is_lost for task in tasks[1:])
+        release.set()
+    assert client.tasks.count() == 0
+
+
 def test_stopping_ends_what_runs_first(work):
     _, client = work
     begun, released, done = threading.Event(), threading.Event(), []

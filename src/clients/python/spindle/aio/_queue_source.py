@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Generic, Optional, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, List, Optional, Tuple, TypeVar
 
 from .. import _queues
 from .._failures import pause_after
@@ -46,6 +46,9 @@ class QueueSource(Generic[V]):
         """Waits for a task. One that has had its tries already, since its workers died, is dead."""
         assert self._own is not None
         task = await self._own.lend(self._seconds, WAIT_SECONDS)
+        if task is not None:
+            # Its function may still run when this connection has ended.
+            task._queue = self._queue
         if task is None or self._tries is None or task.tries <= self._tries:
             return task
         _log.error("%r is dead: its lease ran out %d times", task, self._tries)
@@ -56,9 +59,13 @@ class QueueSource(Generic[V]):
         found: Any = await self._queue._run(_queues.settle([item]))
         return bool(found[0] == _queues.DONE)
 
-    async def extend(self, item: "QueuedTask[V]") -> None:
-        """Extends a lease."""
-        await item.extend()
+    async def extend(self, items: "List[QueuedTask[V]]") -> "List[QueuedTask[V]]":
+        """Extends the leases, in one request."""
+        found = await self._queue._run(_queues.extend([(item._lent, self._seconds) for item in items]))
+        lost = [item for item, result in zip(items, found) if result != _queues.DONE]
+        for item in lost:
+            item.is_lost = True
+        return lost
 
     async def done(self, item: "QueuedTask[V]") -> bool:
         """The task is gone."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Awaitable, Callable, Generic, Optional, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Awaitable, Callable, Generic, List, Optional, TypeVar, overload
 
 from .. import _jobs
 from .._flows import pauses_of
@@ -150,8 +150,9 @@ class JobSource(Generic[V]):
             await self._ended.wait(pause)
         raise AssertionError("pauses do not end")
 
-    async def extend(self, item: Job[V]) -> None:
+    async def extend(self, items: List[Job[V]]) -> List[Job[V]]:
         """The protocol has no extension."""
+        return []
 
     async def done(self, item: Job[V]) -> bool:
         """Acknowledges."""

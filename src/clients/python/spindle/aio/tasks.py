@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Awaitable, Callable, Dict, Generic, Optional, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, Awaitable, Callable, Dict, Generic, List, Optional, TypeVar, Union, overload
 
 from .. import _spiderq
 from .._flows import pauses_of
@@ -241,9 +241,14 @@ class TaskSource(Generic[V]):
             return None
         return Task(self._tasks, lent, self._seconds)
 
-    async def extend(self, item: Task[V]) -> None:
-        """Extends a lease."""
-        await item.heartbeat()
+    async def extend(self, items: List[Task[V]]) -> List[Task[V]]:
+        """Extends the leases. The requests are sent together."""
+        commands = [_spiderq.heartbeat(item._lent, self._seconds) for item in items]
+        replies = await self._tasks._driver.call_many([request for request, _ in commands], self._tasks._client.timeout)
+        lost = [item for item, (_, decode), reply in zip(items, commands, replies) if not decode(reply)]
+        for item in lost:
+            item.is_lost = True
+        return lost
 
     async def done(self, item: Task[V]) -> bool:
         """A task is done."""
