@@ -365,6 +365,15 @@ def test_a_temporary_queue_goes_with_its_channel_and_does_not_sync(server, clien
         assert records == [f"e\0{name}-all".encode()], "the exchange stays"
 
 
+def test_a_temporary_queue_is_bound_again_by_the_next_channel(connection, client, name):
+    for text in ("first", "second"):
+        channel = connection.channel()
+        temporary(name, f"{name}-all", 1000)(channel).declare()
+        Producer(channel).publish(text, exchange=f"{name}-all")
+        assert channel.queue_purge(name) == 1
+        channel.close()
+
+
 def test_a_temporary_queue_of_a_dead_owner_is_removed_by_others(server, client, name, monkeypatch):
     monkeypatch.setattr("spindle.celery.bindings.ALIVE_SECONDS", 0.1)
     with connect(server) as connection:

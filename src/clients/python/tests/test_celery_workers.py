@@ -153,6 +153,14 @@ MALFORMED = {
     "task of the first protocol": task_value({}, {"task": {}, "id": "x"}),
     "envelope": b'{"properties":{"delivery_info":[]}}\n',
 }
+CONTROL = {
+    "text": b"no message",
+    "number": task_value({}, 5),
+    "no method": task_value({}, {}),
+    "clock": task_value({"clock": []}, {"method": "ping"}),
+    "method": task_value({}, {"method": [], "destination": 5}),
+    "bytes": task_value({}, b"\xff"),
+}
 
 
 def test_malformed_tasks_are_buried_and_end_no_worker(tasks, server, client):
@@ -168,6 +176,12 @@ def test_malformed_tasks_are_buried_and_end_no_worker(tasks, server, client):
         wait_for(lambda: queue_is_empty(client))
         assert {task.key.decode()[10:] for task in own.browse("dead")} == set(MALFORMED), worker.text()
         assert all(task.reason.startswith(("no task of Celery: ", "no message of kombu: ")) for task in own.browse("dead"))
+        pidbox = client.queue("malformed@test.celery.pidbox")
+        for kind, value in CONTROL.items():
+            pidbox.add(kind, value)
+        # Celery makes the queue anew after such a message, and requests may go with it.
+        wait_for(lambda: tasks.app.control.ping(timeout=1, limit=1, destination=["malformed@test"]))
+        assert worker.process.poll() is None, worker.text()
         worker.terminate()
     own.purge("dead")
 

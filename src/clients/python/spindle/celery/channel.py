@@ -382,6 +382,8 @@ class Channel(virtual.Channel):
                 transport.puller.leave(self.channel_id)
             try:
                 for queue in sorted(self._own_queues):
+                    # Another channel of this connection may declare the queue anew, with its bindings.
+                    self.state.queue_bindings_delete(queue)
                     transport.delete_queue(queue)
             except (Error, socket.timeout) as error:
                 _log.warning("a temporary queue is left to others, who remove it in a while: %s", error)
