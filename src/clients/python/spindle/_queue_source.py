@@ -63,9 +63,11 @@ class QueueSource(Generic[V]):
     def extend(self, items: "List[QueuedTask[V]]") -> "List[QueuedTask[V]]":
         """Extends the leases, in one request."""
         found = self._queue._run(_queues.extend([(item._lent, self._seconds) for item in items]))
-        lost = [item for item, result in zip(items, found) if result != _queues.DONE]
+        lost = [item for item, result in zip(items, found) if result == _queues.REFUSED]
         for item in lost:
             item.is_lost = True
+        if _queues.NO_ROOM in found:
+            raise _queues.no_room()
         return lost
 
     def done(self, item: "QueuedTask[V]") -> bool:

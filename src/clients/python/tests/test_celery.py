@@ -18,10 +18,12 @@ from kombu.exceptions import ChannelError, OperationalError  # noqa: E402
 
 import spindle.celery  # noqa: E402, F401
 from spindle._link import Security  # noqa: E402
+from spindle._queue_records import LentTask  # noqa: E402
 from spindle.celery import messages  # noqa: E402
 from spindle.celery.bindings import Bindings  # noqa: E402
 from spindle.celery.puller import Puller  # noqa: E402
 from spindle.celery.session import Session  # noqa: E402
+from spindle.celery.subscriptions import Held, Subscription  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -312,6 +314,15 @@ def test_what_is_acknowledged_while_the_server_is_away_is_sent_before_the_end(na
             assert (counts.ready, counts.lent, counts.dead) == (0, 0, 0)
     finally:
         server.end()
+
+
+def test_a_lease_for_whose_extension_there_is_no_room_is_not_lost(caplog):
+    puller = Puller("tcp://127.0.0.1:1", Security(), 60)
+    held = [Held(LentTask(b"queue", number, 1, b"key", b""), Subscription(1)) for number in range(3)]
+    puller._held = {one.lent.lend_key: one for one in held}
+    puller._receive_extended(held, [b"\x24" + (3).to_bytes(4, "big") + bytes((0, 1, 2))])
+    assert [one.is_lost for one in held] == [True, False, False] and "no room" in caplog.text
+    puller.close()
 
 
 def test_a_puller_rests_while_there_is_no_server(monkeypatch):

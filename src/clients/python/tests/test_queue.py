@@ -268,6 +268,16 @@ def test_the_leases_of_all_that_runs_are_extended_by_one_request(own, monkeypatc
     assert own.counts().ready == own.counts().lent == 0
 
 
+def test_a_lease_for_whose_extension_there_is_no_room_is_not_lost(own, monkeypatch):
+    for number in range(3):
+        own.add(str(number), "")
+    tasks, source = own.lend_many(3), own.worker(print)._source
+    monkeypatch.setattr(own, "_run", lambda command: command[1]([b"\x24" + (3).to_bytes(4, "big") + bytes((0, 1, 2))]))
+    with pytest.raises(spindle.OutOfDisk):
+        source.extend(tasks)
+    assert [task.is_lost for task in tasks] == [True, False, False]
+
+
 def test_a_worker_that_stops_keeps_the_leases_of_what_runs(own):
     begun, release, done = threading.Event(), threading.Event(), []
 

@@ -384,6 +384,8 @@ class Puller:
             return
         with self._lock:
             for held, result in zip(part, results):
-                if result != _queues.DONE and held.lent.lend_key in self._held:
+                if result == _queues.REFUSED and held.lent.lend_key in self._held:
                     held.is_lost = True
                     _log.warning("the lease of message %r of %r has ended", held.lent.key, held.lent.queue)
+        if _queues.NO_ROOM in results:
+            _log.error("%d leases are not extended: %s", results.count(_queues.NO_ROOM), _queues.no_room())
