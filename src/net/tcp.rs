@@ -4,6 +4,7 @@
 //! This module does not interpret the bytes of a connection; see `jobs` and `events`.
 
 mod certificate;
+mod client_certificate;
 mod client_stream;
 mod frontend;
 mod idle;
@@ -24,7 +25,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
-pub use certificate::Certificate;
+pub use certificate::{Certificate, fingerprint_of_file};
 pub(crate) use client_stream::{Accepted, ClientStream, client_name};
 pub(crate) use frontend::{
     AnswerReceiver, ConnectionLimit, ConnectionPermit, FailureSender, TcpBounds, TcpFrontend, TcpProtocol, watch_store,

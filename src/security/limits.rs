@@ -15,6 +15,10 @@ pub const PREFIXES_MAX: usize = 64;
 /// Longest prefix, in bytes: as long as the longest name of a queue.
 pub const PREFIX_BYTES_MAX: usize = 255;
 
+/// Bytes of the certificates that a client sends, its own and those behind it. Each of its connections keeps them. Four
+/// of RSA with 4,096 bits are shorter.
+pub const CLIENT_CERTIFICATES_BYTES_MAX: usize = 8 << 10;
+
 /// Memory of one check of a password, in KiB: a hash in the file that needs more is refused. A server checks one
 /// password at a time.
 pub const HASH_KIBIBYTES_MAX: u32 = 256 << 10;

@@ -1,7 +1,7 @@
 //! Users: the identity of a peer, and its permissions.
 //!
 //! ```text
-//! --users FILE ─► users: UserList ─► Users (shared) ─► curve(key) ─────────────────► Identity │ Denied
+//! --users FILE ─► users: UserList ─► Users (shared) ─► curve(key), certificate(…) ─► Identity │ Denied
 //!        ▲ SIGHUP, or a change           │           └► password(name, …) ─► Login ─► Identity │ Denied
 //!        └───── the thread `users` ◄─────┘                (checked by the thread `users`)
 //!
@@ -23,6 +23,7 @@
 mod address;
 mod attempts;
 mod brake;
+mod fingerprint;
 pub mod limits;
 mod login;
 mod password;
@@ -39,6 +40,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
 pub use address::PeerAddress;
+pub use fingerprint::Fingerprint;
 pub use login::Login;
 pub use password::HashedPassword;
 pub use permissions::{Access, Coverage, DEFAULT_QUEUE, Permissions, Prefixes, Resource};
@@ -72,7 +74,7 @@ impl Identity {
     /// An identity without a proof, for tests of permissions.
     #[cfg(test)]
     pub(crate) fn invented(permissions: Permissions) -> Self {
-        let user = User { name: "ada".to_owned(), password: None, curve: None, permissions };
+        let user = User { name: "ada".to_owned(), password: None, curve: None, certificate: None, permissions };
         Self { user: Arc::new(user), origin: None }
     }
 
@@ -218,7 +220,19 @@ impl Users {
         })
     }
 
-    /// Whether the user is still in the file, with the same password, key and permissions.
+    /// The user of a certificate, whose key the peer has.
+    ///
+    /// # Errors
+    /// [`Denied::Certificate`] if no user has it, which is counted.
+    pub fn certificate(&self, own: &Fingerprint, address: PeerAddress) -> Result<Identity, Denied> {
+        let found = self.0.known.lock().list.with_certificate(own).map(|user| self.identity(user, address));
+        found.ok_or_else(|| {
+            self.refused(address, Denied::Certificate, &own.to_string());
+            Denied::Certificate
+        })
+    }
+
+    /// Whether the user is still in the file, with the same password, key, certificate and permissions.
     #[must_use]
     pub fn is_current(&self, identity: &Identity) -> bool {
         let known = self.0.known.lock();

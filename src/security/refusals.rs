@@ -20,6 +20,8 @@ pub enum Denied {
     Password,
     /// No user has this public key.
     Key,
+    /// No user has this certificate.
+    Certificate,
     /// Too many passwords wait to be checked.
     Busy,
     /// The peer names no user where one is needed, or it uses a mechanism that is not allowed there.
@@ -30,7 +32,8 @@ pub enum Denied {
 
 impl Denied {
     /// All reasons.
-    pub const ALL: [Self; 5] = [Self::Password, Self::Key, Self::Busy, Self::Anonymous, Self::Permission];
+    pub const ALL: [Self; 6] =
+        [Self::Password, Self::Key, Self::Certificate, Self::Busy, Self::Anonymous, Self::Permission];
 
     /// Its name in STATS.
     #[must_use]
@@ -38,6 +41,7 @@ impl Denied {
         match self {
             Self::Password => "password",
             Self::Key => "key",
+            Self::Certificate => "certificate",
             Self::Busy => "busy",
             Self::Anonymous => "anonymous",
             Self::Permission => "permission",
@@ -49,6 +53,7 @@ impl Denied {
         match self {
             Self::Password => "an unknown name or a wrong password",
             Self::Key => "an unknown key",
+            Self::Certificate => "an unknown certificate",
             Self::Busy => "too many passwords wait to be checked",
             Self::Anonymous => "no user is named",
             Self::Permission => "the user may not do this",
@@ -61,7 +66,9 @@ impl From<Denied> for ClaimRefusal {
     fn from(why: Denied) -> Self {
         match why {
             Denied::Busy => Self::Busy,
-            Denied::Password | Denied::Key | Denied::Anonymous | Denied::Permission => Self::Wrong,
+            Denied::Password | Denied::Key | Denied::Certificate | Denied::Anonymous | Denied::Permission => {
+                Self::Wrong
+            }
         }
     }
 }
@@ -154,7 +161,7 @@ mod tests {
         let other = PeerAddress::of(IpAddr::from([10, 0, 0, 1]));
         assert_eq!(refusals.note(other, Denied::Password, at(1_500)), Some(1));
         let counts = Denied::ALL.map(|why| refusals.count(why));
-        assert_eq!(counts, [1, 5, 0, 0, 0]);
+        assert_eq!(counts, [1, 5, 0, 0, 0, 0]);
     }
 
     /// Guesses from many addresses wrote 669 lines a second.
@@ -178,7 +185,7 @@ mod tests {
     #[test]
     fn reasons_have_words_and_sentences_of_their_own() {
         let words = Denied::ALL.map(Denied::word);
-        assert_eq!(words, ["password", "key", "busy", "anonymous", "permission"]);
+        assert_eq!(words, ["password", "key", "certificate", "busy", "anonymous", "permission"]);
         let sentences: std::collections::HashSet<String> = Denied::ALL.iter().map(ToString::to_string).collect();
         assert_eq!(sentences.len(), words.len());
     }

@@ -282,7 +282,32 @@ fn a_login_after_the_end_is_refused_at_once_and_every_refusal_is_counted() {
     users.stop();
     let late = users.password(b"ada", b"herom", HERE);
     assert!(late.result(Waker::noop()).is_some_and(|result| matches!(result, Err(Denied::Busy))));
-    assert_eq!(Denied::ALL.map(|why| users.refusals(why)), [0, 0, 1, 0, 1]);
+    assert_eq!(Denied::ALL.map(|why| users.refusals(why)), [0, 0, 0, 1, 0, 1]);
+}
+
+#[test]
+fn a_certificate_is_its_users_until_the_file_says_otherwise() {
+    let own = Fingerprint::of(b"a certificate");
+    let file = |name: &str| format!("[{name}]\ncertificate = '{own}'\n");
+    let served = Served::new(&file("ada"));
+    let found = |own: &Fingerprint| served.users.certificate(own, HERE);
+    let ada = found(&own).unwrap();
+    assert!(ada.name() == "ada" && ada.is_current());
+    assert_eq!(found(&Fingerprint::of(b"another")).map(|_| ()), Err(Denied::Certificate));
+    assert_eq!(served.users.refusals(Denied::Certificate), 1);
+    // The thread may not have looked at the file yet, so it is asked to read it.
+    let becomes = |text: &str| {
+        let mut watch = served.users.watch();
+        served.write(text);
+        served.users.reread();
+        while !watch.has_moved() {
+            std::thread::yield_now();
+        }
+    };
+    becomes(&file("eve"));
+    assert!(found(&own).unwrap().name() == "eve" && !ada.is_current());
+    becomes("");
+    assert_eq!(found(&own).map(|_| ()), Err(Denied::Certificate));
 }
 
 #[test]

@@ -211,7 +211,8 @@ mod tests {
 
     fn user(name: &str) -> User {
         let curve = Some(SecretKey::generate().public_key());
-        User { name: name.to_owned(), password: None, curve, permissions: crate::security::Permissions::default() }
+        let permissions = crate::security::Permissions::default();
+        User { name: name.to_owned(), password: None, curve, certificate: None, permissions }
     }
 
     /// Writes a file by hand, with the mode of one that a command has made.

@@ -3,7 +3,8 @@
 //! ```text
 //! [ada]                                    the name: 1–64 bytes without white space
 //! password = "$argon2id$v=19$m=19456…"     a hash; and/or
-//! curve = "Yne@$w-vo<fVvi]a<NY6T1ed…"      a public key of CURVE
+//! curve = "Yne@$w-vo<fVvi]a<NY6T1ed…"      a public key of CURVE; and/or
+//! certificate = "9f86d081884c7d659a2f…"    a certificate of TLS: its SHA-256, 64 hexadecimal digits
 //! admin = true                             everything; otherwise:
 //! read = ["eu-"]                           tables by the beginnings of their names
 //! write = ["eu-orders"]                    as read, and changes of elements
@@ -27,15 +28,17 @@ use std::sync::Arc;
 
 use toml::de::{DeTable, DeValue};
 
+use super::fingerprint::Fingerprint;
 use super::limits::{PREFIX_BYTES_MAX, PREFIXES_MAX, USER_NAME_BYTES_MAX, USERS_FILE_BYTES_MAX, USERS_MAX};
 use super::password::HashedPassword;
 use super::permissions::{Access, Permissions, Prefixes};
 use crate::zmtp::PublicKey;
 
 /// The keys of a user.
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "password",
     "curve",
+    "certificate",
     "admin",
     "read",
     "write",
@@ -61,16 +64,28 @@ pub struct User {
     pub password: Option<HashedPassword>,
     /// Its public key, if it has one.
     pub curve: Option<PublicKey>,
+    /// Its certificate for handshakes of TLS, if it has one.
+    pub certificate: Option<Fingerprint>,
     /// What it may do.
     pub permissions: Permissions,
 }
 
-/// All users of a file, by name and by key.
+impl User {
+    /// Whether anybody can prove to be this user.
+    #[must_use]
+    pub fn has_proof(&self) -> bool {
+        self.password.is_some() || self.curve.is_some() || self.certificate.is_some()
+    }
+}
+
+/// All users of a file, by name, by key and by certificate.
 #[derive(Clone, Debug, Default)]
 pub struct UserList {
     by_name: HashMap<String, Arc<User>>,
     /// The names of the users with a key.
     by_key: HashMap<PublicKey, Arc<User>>,
+    /// The names of the users with a certificate.
+    by_certificate: HashMap<Fingerprint, Arc<User>>,
 }
 
 impl UserList {
@@ -86,6 +101,12 @@ impl UserList {
         self.by_key.get(key)
     }
 
+    /// The user of a certificate.
+    #[must_use]
+    pub fn with_certificate(&self, certificate: &Fingerprint) -> Option<&Arc<User>> {
+        self.by_certificate.get(certificate)
+    }
+
     /// All users, by their names.
     #[must_use]
     pub fn sorted(&self) -> Vec<&User> {
@@ -97,7 +118,7 @@ impl UserList {
     /// Adds a user.
     ///
     /// # Errors
-    /// If its name or its key is another's, or there are too many users.
+    /// If its name, its key or its certificate is another's, or there are too many users.
     pub fn add(&mut self, user: User) -> Result<(), String> {
         if self.by_name.contains_key(&user.name) {
             return Err(format!("there is a user {:?} already", user.name));
@@ -105,12 +126,18 @@ impl UserList {
         if let Some(other) = user.curve.as_ref().and_then(|key| self.by_key.get(key)) {
             return Err(format!("the key of {:?} is that of {:?} too", user.name, other.name));
         }
+        if let Some(other) = user.certificate.as_ref().and_then(|own| self.by_certificate.get(own)) {
+            return Err(format!("the certificate of {:?} is that of {:?} too", user.name, other.name));
+        }
         if self.by_name.len() >= USERS_MAX {
             return Err(format!("there are more than {USERS_MAX} users"));
         }
         let user = Arc::new(user);
         if let Some(key) = user.curve {
             self.by_key.insert(key, Arc::clone(&user));
+        }
+        if let Some(certificate) = user.certificate {
+            self.by_certificate.insert(certificate, Arc::clone(&user));
         }
         self.by_name.insert(user.name.clone(), user);
         Ok(())
@@ -124,8 +151,8 @@ impl UserList {
                 *user = Arc::clone(same);
             }
         }
-        let (by_name, by_key) = (&self.by_name, &mut self.by_key);
-        by_key.values_mut().for_each(|user| {
+        let Self { by_name, by_key, by_certificate } = self;
+        by_key.values_mut().chain(by_certificate.values_mut()).for_each(|user| {
             if let Some(same) = by_name.get(&user.name) {
                 *user = Arc::clone(same);
             }
@@ -207,13 +234,15 @@ pub fn check_name(name: &str) -> Result<(), String> {
 /// A user from its settings. An error may have an offset in the text.
 fn user(name: &str, settings: &DeTable<'_>) -> Result<User, (Option<usize>, String)> {
     check_name(name).map_err(|why| (None, why))?;
-    let mut user = User { name: name.to_owned(), password: None, curve: None, permissions: Permissions::default() };
+    let permissions = Permissions::default();
+    let mut user = User { name: name.to_owned(), password: None, curve: None, certificate: None, permissions };
     for (key, value) in settings {
         let wrong = |why: String| (Some(key.span().start), why);
         set(&mut user, key.get_ref(), value.get_ref()).map_err(wrong)?;
     }
-    if user.password.is_none() && user.curve.is_none() {
-        return Err((None, format!("{name:?} has neither a password nor a curve key, so nobody could be this user")));
+    if !user.has_proof() {
+        let why = format!("{name:?} has no password, no curve key and no certificate, so nobody could be this user");
+        return Err((None, why));
     }
     Ok(user)
 }
@@ -229,6 +258,12 @@ fn set(user: &mut User, key: &str, value: &DeValue<'_>) -> Result<(), String> {
             let key = string(value).and_then(|text| text.parse().ok());
             user.curve =
                 Some(key.ok_or("curve: it takes a public key of 40 characters, as `spindle keygen` prints it")?);
+        }
+        "certificate" => {
+            let certificate = string(value).and_then(Fingerprint::parse);
+            let digits =
+                "certificate: it takes 64 hexadecimal digits, as `openssl x509 -sha256 -fingerprint` prints it";
+            user.certificate = Some(certificate.ok_or(digits)?);
         }
         "admin" => {
             let DeValue::Boolean(admin) = value else { return Err("admin: it takes true or false".to_owned()) };
@@ -311,6 +346,9 @@ pub fn section(user: &User) -> String {
     }
     if let Some(curve) = &user.curve {
         line("curve", quoted(&curve.to_string()));
+    }
+    if let Some(certificate) = &user.certificate {
+        line("certificate", quoted(&certificate.to_string()));
     }
     let permissions = &user.permissions;
     if permissions.admin {

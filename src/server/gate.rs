@@ -67,7 +67,7 @@ impl Admissions {
                 return Err(GateError::UnknownUser { flag, endpoint, user }.into());
             }
         }
-        let certificate = tls.as_ref().map(|(chain, key)| Certificate::open(chain, key)).transpose();
+        let certificate = tls.as_ref().map(|(chain, key)| Certificate::open(chain, key, users.is_some())).transpose();
         let certificate = certificate.map_err(GateError::Certificate)?;
         Ok(Self { certificate, ..Self::of(config, users) })
     }

@@ -70,6 +70,7 @@ pub(crate) const PLACES: &[(&str, &[&str])] = &[
         "rustls",
         &[
             "src/net/tcp/certificate.rs",
+            "src/net/tcp/client_certificate.rs",
             "src/net/zeromq/tls.rs",
             "src/clients/rust/stream.rs",
             "src/clients/rust/stream/",
@@ -91,6 +92,7 @@ pub(crate) const PLACES: &[(&str, &[&str])] = &[
         ],
     ),
     ("sha1", &["src/services/resp/scripts.rs"]),
+    ("sha2", &["src/security/fingerprint.rs"]),
     ("shlex", &["src/cli/commands/shell.rs"]),
     (
         "slab",

@@ -252,6 +252,8 @@ mod unknown_peers;
 mod unread;
 /// Users: the commands that edit their file, and what each may reach.
 mod users;
+/// Users whom a certificate proves, over each service with TLS.
+mod users_certified;
 /// A file of users that is edited while a server reads it.
 mod users_edited;
 /// Guessers of passwords, and the users whom they would keep out.

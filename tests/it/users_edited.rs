@@ -48,7 +48,7 @@ fn a_user_gets_another_password_and_other_permissions() {
         (&["passwd", "ada", "--password-stdin"], 2, "the password is empty"),
         (&["passwd", "ada"], 2, "--password-stdin"),
         (&["edit", "bob", "--admin"], 3, "no user \"bob\""),
-        (&["edit", "ada", "--no-password"], 1, "neither a password nor a key"),
+        (&["edit", "ada", "--no-password"], 1, "no password, key or certificate"),
         (&["edit", "ada", "--curve", "x"], 2, "--curve"),
         (&["edit", "ada", "--tasks", "all"], 2, "--tasks"),
         (&["add", "bob", "--password-stdin", "--read"], 2, "a list of prefixes is empty"),

@@ -3,10 +3,13 @@
 //! No password is an argument, since other users of the host see arguments. It is asked for on the terminal, without
 //! showing it, or comes from standard input.
 
+mod grants;
+
 use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
+use grants::Grants;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde_json::{Value, json};
@@ -14,24 +17,25 @@ use signal_hook::low_level::emulate_default_handler;
 
 use crate::cli::CommandError;
 use crate::cli::show::Format;
+use crate::net::tcp::fingerprint_of_file;
 use crate::security::limits::PASSWORD_BYTES_MAX;
 use crate::security::user_file::{self, NotChanged, Warning};
 use crate::security::users::{UserList, check_name};
-use crate::security::{Access, HashedPassword, Permissions, Prefixes, User};
+use crate::security::{Access, Fingerprint, HashedPassword, Permissions, Prefixes, User};
 use crate::threads::signals::Signals;
 use crate::zmtp::PublicKey;
 
 /// A command about users.
 #[derive(Debug, Subcommand)]
 pub(crate) enum UserCommand {
-    /// Add a user, with a password that is asked for, or with a key; the server notices it within a second
+    /// Add a user, with a password that is asked for, a key or a certificate; the server notices it within a second
     Add(Box<UserAdd>),
     /// Print the users and what they may do
     List(UserListing),
     /// Give a user another password, which is asked for; the server cuts its connections within a second
     Passwd(UserPasswd),
-    /// Change the rights or the key of a user: each flag replaces the right that it names, and a list without a prefix
-    /// takes it away
+    /// Change the rights, the key or the certificate of a user: each flag replaces the right that it names, and a list
+    /// without a prefix takes it away
     Edit(Box<UserEdit>),
     /// Remove a user; the server cuts its connections within a second
     Remove(UserRemove),
@@ -45,41 +49,6 @@ struct UsersFile {
     users: PathBuf,
 }
 
-/// What a user may do. A flag that is left out changes nothing.
-#[derive(Debug, Args)]
-struct Grants {
-    /// Read tables whose names begin so; "" for all; may be given several times
-    #[arg(long, value_name = "PREFIX", num_args = 0..)]
-    read: Option<Vec<String>>,
-    /// Read and change tables whose names begin so
-    #[arg(long, value_name = "PREFIX", num_args = 0..)]
-    write: Option<Vec<String>>,
-    /// Read, change, create and delete tables whose names begin so
-    #[arg(long, value_name = "PREFIX", num_args = 0..)]
-    own: Option<Vec<String>>,
-    /// Do everything: all tables and queues, statistics, the end of the server
-    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    admin: Option<bool>,
-    /// Use the queue of tasks
-    #[arg(long, value_name = "none|read|write|admin")]
-    tasks: Option<Level>,
-    /// Look into queues of tasks whose names begin so
-    #[arg(long, value_name = "PREFIX", num_args = 0..)]
-    tasks_read: Option<Vec<String>>,
-    /// Add, lend and repay tasks in queues whose names begin so
-    #[arg(long, value_name = "PREFIX", num_args = 0..)]
-    tasks_write: Option<Vec<String>>,
-    /// Look into queues of jobs whose names begin so
-    #[arg(long, value_name = "PREFIX", num_args = 0..)]
-    jobs_read: Option<Vec<String>>,
-    /// Add, get and finish jobs in queues whose names begin so
-    #[arg(long, value_name = "PREFIX", num_args = 0..)]
-    jobs_write: Option<Vec<String>>,
-    /// Use the events
-    #[arg(long, value_name = "none|read|write|admin")]
-    events: Option<Level>,
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct UserAdd {
     /// Name of the user: 1 to 64 bytes without white space
@@ -91,6 +60,9 @@ pub(crate) struct UserAdd {
     /// Public key of the user, as `spindle keygen` prints it; without --password-stdin it then has no password
     #[arg(long, value_name = "PUBLIC-KEY", allow_hyphen_values = true)]
     curve: Option<PublicKey>,
+    /// File in PEM with the certificate that the user shows in TLS; without --password-stdin it then has no password
+    #[arg(long, value_name = "FILE")]
+    certificate: Option<PathBuf>,
     /// Read the password from standard input, up to the end of its line
     #[arg(long)]
     password_stdin: bool,
@@ -113,7 +85,13 @@ pub(crate) struct UserEdit {
     /// Take its key from the user, who is known by its password then
     #[arg(long)]
     no_curve: bool,
-    /// Take its password from the user, who is known by its key then
+    /// File in PEM with another certificate of the user
+    #[arg(long, value_name = "FILE", conflicts_with = "no_certificate")]
+    certificate: Option<PathBuf>,
+    /// Take its certificate from the user
+    #[arg(long)]
+    no_certificate: bool,
+    /// Take its password from the user, who is known by its key or its certificate then
     #[arg(long)]
     no_password: bool,
     /// Print one line of JSON
@@ -155,26 +133,6 @@ pub(crate) struct UserRemove {
     json: bool,
 }
 
-/// A word of the flags.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Level {
-    None,
-    Read,
-    Write,
-    Admin,
-}
-
-impl Level {
-    fn access(self) -> Option<Access> {
-        match self {
-            Self::None => None,
-            Self::Read => Some(Access::Read),
-            Self::Write => Some(Access::Write),
-            Self::Admin => Some(Access::Admin),
-        }
-    }
-}
-
 /// Carries out the command.
 ///
 /// # Errors
@@ -201,11 +159,13 @@ fn add(arguments: UserAdd, out: &mut impl Write) -> Result<(), CommandError> {
         return Err(CommandError::AlreadyThere(why));
     }
     let permissions = arguments.grants.applied_to(&Permissions::default());
-    let password = match (arguments.password_stdin, arguments.curve) {
-        (false, Some(_)) => None,
+    let certificate = fingerprint(arguments.certificate.as_deref())?;
+    let has_proof = arguments.curve.is_some() || certificate.is_some();
+    let password = match (arguments.password_stdin, has_proof) {
+        (false, true) => None,
         (stdin, _) => Some(new_password(&arguments.name, stdin)?),
     };
-    let user = User { name: arguments.name, password, curve: arguments.curve, permissions };
+    let user = User { name: arguments.name, password, curve: arguments.curve, certificate, permissions };
     let shown = described(&user);
     warn(user_file::add(&arguments.file.users, user).map_err(CommandError::Failed)?);
     Format::of(arguments.json).print(out, "OK\n", &shown)
@@ -225,16 +185,23 @@ fn passwd(arguments: &UserPasswd, out: &mut impl Write) -> Result<(), CommandErr
 
 fn edit(arguments: &UserEdit, out: &mut impl Write) -> Result<(), CommandError> {
     let (file, name) = (&arguments.file.users, &arguments.name);
+    let certificate = fingerprint(arguments.certificate.as_deref())?;
     let changed = user_file::change(file, name, |user| {
         let permissions = arguments.grants.applied_to(&user.permissions);
         let password = user.password.filter(|_| !arguments.no_password);
         let curve = arguments.curve.or(user.curve.filter(|_| !arguments.no_curve));
-        if password.is_none() && curve.is_none() {
-            return Err(format!("{name:?} would have neither a password nor a key: `spindle user remove` removes it"));
-        }
-        Ok(User { name: user.name, password, curve, permissions })
+        let certificate = certificate.or(user.certificate.filter(|_| !arguments.no_certificate));
+        let user = User { name: user.name, password, curve, certificate, permissions };
+        let why = || format!("{name:?} would have no password, key or certificate: `spindle user remove` removes it");
+        user.has_proof().then_some(user).ok_or_else(why)
     });
     done(changed, file, name, arguments.json, out)
+}
+
+/// That of the certificate in a file, if one is given.
+fn fingerprint(file: Option<&Path>) -> Result<Option<Fingerprint>, CommandError> {
+    let given = file.map(fingerprint_of_file).transpose();
+    given.map_err(|why| CommandError::Failed(format!("--certificate {why}")))
 }
 
 /// Prints that a user was changed, or why it was not.
@@ -272,40 +239,6 @@ fn new_password(name: &str, from_stdin: bool) -> Result<HashedPassword, CommandE
     HashedPassword::of(&password).map_err(|why| CommandError::Usage(why.to_owned()))
 }
 
-impl Grants {
-    /// The permissions, with those that flags name replaced.
-    fn applied_to(&self, before: &Permissions) -> Permissions {
-        let granted = |before: &Prefixes, lists: &[(Access, &Option<Vec<String>>)]| {
-            let mut prefixes = Prefixes::default();
-            for (access, list) in lists {
-                match list {
-                    Some(list) => list.iter().for_each(|prefix| prefixes.grant(*access, prefix.as_bytes())),
-                    None => before.granted(*access).for_each(|prefix| prefixes.grant(*access, prefix)),
-                }
-            }
-            prefixes
-        };
-        let tables = [(Access::Read, &self.read), (Access::Write, &self.write), (Access::Admin, &self.own)];
-        let task_queues = [(Access::Read, &self.tasks_read), (Access::Write, &self.tasks_write)];
-        let jobs = [(Access::Read, &self.jobs_read), (Access::Write, &self.jobs_write)];
-        Permissions {
-            admin: self.admin.unwrap_or(before.admin),
-            tables: granted(&before.tables, &tables),
-            tasks: self.tasks.map_or(before.tasks, Level::access),
-            task_queues: granted(&before.task_queues, &task_queues),
-            jobs: granted(&before.jobs, &jobs),
-            events: self.events.map_or(before.events, Level::access),
-        }
-    }
-
-    /// Whether a list has no prefix, which takes a permission away.
-    fn has_empty_list(&self) -> bool {
-        let of_tasks = [&self.tasks_read, &self.tasks_write];
-        let lists = [&self.read, &self.write, &self.own, &self.jobs_read, &self.jobs_write];
-        lists.into_iter().chain(of_tasks).any(|list| list.as_ref().is_some_and(Vec::is_empty))
-    }
-}
-
 fn list(arguments: &UserListing, out: &mut impl Write) -> Result<(), CommandError> {
     let users = UserList::read(&arguments.file.users).map_err(CommandError::Failed)?;
     let format = Format::of(arguments.json);
@@ -328,6 +261,7 @@ fn described(user: &User) -> Value {
         "name": user.name,
         "password": user.password.is_some(),
         "curve": user.curve.map(|key| key.to_string()),
+        "certificate": user.certificate.map(|own| own.to_string()),
         "admin": permissions.admin,
         "read": list(&permissions.tables, Access::Read),
         "write": list(&permissions.tables, Access::Write),
@@ -435,7 +369,8 @@ mod tests {
         let hash = password.text().to_owned();
         let mut permissions = Permissions { tasks: Some(Access::Write), ..Permissions::default() };
         permissions.tables.grant(Access::Read, b"eu-");
-        let user = User { name: "ada".to_owned(), password: Some(password), curve: None, permissions };
+        let user =
+            User { name: "ada".to_owned(), password: Some(password), curve: None, certificate: None, permissions };
         assert_eq!(line(&user), "ada  password  read [\"eu-\"]  tasks write\n");
         assert!(!described(&user).to_string().contains(&hash));
     }
@@ -458,7 +393,7 @@ mod tests {
         assert_eq!(edited(&[]), before);
         let shown = |flags: &[&str]| {
             let permissions = edited(flags);
-            line(&User { name: "ada".to_owned(), password: None, curve: None, permissions })
+            line(&User { name: "ada".to_owned(), password: None, curve: None, certificate: None, permissions })
         };
         let expected = "ada  jobs_write [\"mail\"]  own [\"own\"]  read [\"us-\",\"\"]  tasks write\n";
         assert_eq!(shown(&["--read", "us-", "", "--admin=false"]), expected);

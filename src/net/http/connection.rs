@@ -29,7 +29,7 @@ use tokio::time::{sleep, timeout};
 use super::activity::Activity;
 use super::limits::{DRAIN_TIME, DRAINED_BYTES_MAX, HEAD_BYTES_MAX};
 use super::own_errors::OwnErrors;
-use super::peer::FromPeer;
+use super::peer::{FromPeer, Peer};
 use super::refusal::{HttpRefusal, encode};
 use super::write_timeout::WriteTimeout;
 use crate::clock::{http_date, wall_millis};
@@ -95,7 +95,7 @@ async fn exchange(
     times: ClientTimes,
     ending: &mut watch::Receiver<()>,
 ) -> ExchangeEnd {
-    let peer = wire.stream().stream().address();
+    let peer = Peer::of(wire.stream().stream());
     let service = FromPeer { service: TowerToHyperService::new(router), peer, activity: activity.clone() };
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -183,7 +183,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
     use std::io::{Read, Write};
-    use std::net::TcpStream as Peer;
+    use std::net::TcpStream as Client;
 
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -207,14 +207,14 @@ mod tests {
 
     /// The first client of a server that does this with its connection.
     fn with_server<T: Send>(
-        client: impl FnOnce(Peer) -> T + Send,
+        client: impl FnOnce(Client) -> T + Send,
         serve: impl AsyncFnOnce(ClientStream, watch::Receiver<()>),
     ) -> T {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::scope(|scope| {
-            let client = scope.spawn(move || client(Peer::connect(address).unwrap()));
+            let client = scope.spawn(move || client(Client::connect(address).unwrap()));
             runtime.block_on(async {
                 let (stream, _) = listener.accept().await.unwrap();
                 let (_running, ending) = watch::channel(());
@@ -226,7 +226,7 @@ mod tests {
 
     /// The bytes that a client receives after it has sent these.
     fn received(bytes: &'static [u8], times: ClientTimes) -> String {
-        let client = |mut peer: Peer| {
+        let client = |mut peer: Client| {
             let mut received = String::new();
             peer.write_all(bytes).unwrap();
             peer.read_to_string(&mut received).unwrap();
@@ -254,7 +254,7 @@ mod tests {
     /// The bytes that a client receives after it has sent these bytes, when another client waits for its connection as
     /// soon as the connection rests. The server answers a request on command.
     fn received_when_another_waits(bytes: &'static [u8]) -> String {
-        let client = |mut peer: Peer| {
+        let client = |mut peer: Client| {
             let mut received = Vec::new();
             peer.write_all(bytes).unwrap();
             // A reset is an end, too.
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn requests_sent_without_a_wait_for_replies_do_not_go_before_others() {
         const REQUESTS: usize = 20;
-        let client = |mut peer: Peer| {
+        let client = |mut peer: Client| {
             let last = b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
             let bytes = [b"GET / HTTP/1.1\r\nHost: h\r\n\r\n".repeat(REQUESTS - 1), last.to_vec()].concat();
             peer.write_all(&bytes).unwrap();
@@ -360,7 +360,7 @@ mod tests {
     /// A connection whose client reads nothing would be held for ever.
     #[test]
     fn a_client_that_does_not_read_its_reply_loses_its_connection() {
-        let client = |mut stalled: Peer| {
+        let client = |mut stalled: Client| {
             stalled.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
             stalled
         };

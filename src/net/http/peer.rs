@@ -1,5 +1,5 @@
-//! Gives the layers and routes the peer: its address goes with each of its requests. Begins the activity of each request.
-//! This module judges neither.
+//! Gives the layers and routes the peer: its address and its certificate go with each of its requests. Begins the
+//! activity of each request. This module judges neither.
 
 use std::net::SocketAddr;
 
@@ -7,16 +7,29 @@ use axum::http::Request;
 use hyper::service::Service;
 
 use super::activity::Activity;
+use crate::net::tcp::ClientStream;
+use crate::security::Fingerprint;
 
-/// The address of the peer that has sent a request, among its extensions.
+/// The peer that has sent a request, among its extensions.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer(pub(crate) SocketAddr);
+pub(crate) struct Peer {
+    pub(crate) address: SocketAddr,
+    /// The certificate whose key it has, if it has shown one.
+    pub(crate) certificate: Option<Fingerprint>,
+}
+
+impl Peer {
+    /// None if the system does not know its address any more.
+    pub(super) fn of(stream: &ClientStream) -> Option<Self> {
+        Some(Self { address: stream.address()?, certificate: stream.certificate() })
+    }
+}
 
 /// A service whose requests come from one peer.
 pub(super) struct FromPeer<S> {
     pub(super) service: S,
-    /// None if the system does not know it any more.
-    pub(super) peer: Option<SocketAddr>,
+    /// None if the system does not know its address any more.
+    pub(super) peer: Option<Peer>,
     pub(super) activity: Activity,
 }
 
@@ -27,7 +40,7 @@ impl<S: Service<Request<B>>, B> Service<Request<B>> for FromPeer<S> {
 
     fn call(&self, mut request: Request<B>) -> Self::Future {
         if let Some(peer) = self.peer {
-            request.extensions_mut().insert(Peer(peer));
+            request.extensions_mut().insert(peer);
         }
         request.extensions_mut().insert(self.activity.begin());
         self.service.call(request)

@@ -1,10 +1,11 @@
-//! Users of an HTTP service: `Authorization: Basic` (RFC 7617), for each request.
+//! Users of an HTTP service: `Authorization: Basic` (RFC 7617) for each request, or the certificate of the connection.
 //!
 //! ```text
 //! request ─► does its path need a user? ─► name and password ─► Login ─► may the user do this? ─► routes
 //!              no: routes                    none: 401           wrong: 401   no: 403
 //!                                                                busy: 503
 //! ```
+//! A request with a header is its user's. One without is that of the certificate, which is looked up for each request.
 //! A password that was right before is known by its digest, so a further request costs a microsecond. A wrong one is
 //! slowed down as elsewhere: its request waits.
 //!
@@ -59,8 +60,12 @@ impl HttpUsers {
             return Ok(None);
         }
         let peer = head.extensions.get();
-        let address = PeerAddress::of_client(peer.map(|Peer(address)| *address));
-        let user = self.user(&head.headers, address).await?;
+        let address = PeerAddress::of_client(peer.map(|peer: &Peer| peer.address));
+        let certificate = peer.and_then(|peer| peer.certificate).filter(|_| !head.headers.contains_key(AUTHORIZATION));
+        let user = match certificate {
+            Some(own) => self.users.certificate(&own, address).map_err(|_| HttpRefusal::NoUser)?,
+            None => self.user(&head.headers, address).await?,
+        };
         match needed {
             Needed::Access(access, resource) => permitted(&user, access, resource)?,
             Needed::User | Needed::Nothing => {}

@@ -12,7 +12,9 @@ use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 
+use super::client_certificate::AnyClientCertificate;
 use crate::lock::Mutex;
+use crate::security::Fingerprint;
 use crate::security::users::is_read_by_others;
 
 /// A certificate and its key. Clones are the same.
@@ -22,6 +24,8 @@ pub struct Certificate(Arc<CertificateFiles>);
 struct CertificateFiles {
     chain: PathBuf,
     key: PathBuf,
+    /// Whether clients are asked for certificates of their own.
+    asks_clients: bool,
     config: Mutex<Arc<ServerConfig>>,
 }
 
@@ -32,19 +36,20 @@ impl std::fmt::Debug for Certificate {
 }
 
 impl Certificate {
-    /// Reads the certificate with those that lead from it to an authority, and its key. Both files are PEM.
+    /// Reads the certificate with those that lead from it to an authority, and its key. Both files are PEM. A client is
+    /// asked for a certificate of its own if `asks_clients`, and need not have one.
     ///
     /// # Errors
     /// One line that names the file, and what is wrong.
-    pub fn open(chain: &Path, key: &Path) -> Result<Self, String> {
-        let config = Mutex::new(read(chain, key)?);
-        Ok(Self(Arc::new(CertificateFiles { chain: chain.to_owned(), key: key.to_owned(), config })))
+    pub fn open(chain: &Path, key: &Path, asks_clients: bool) -> Result<Self, String> {
+        let config = Mutex::new(read(chain, key, asks_clients)?);
+        Ok(Self(Arc::new(CertificateFiles { chain: chain.to_owned(), key: key.to_owned(), asks_clients, config })))
     }
 
     /// Reads the files again. If they are wrong, the certificate stays as it was.
     pub fn reread(&self) {
-        let CertificateFiles { chain, key, config } = &*self.0;
-        match read(chain, key) {
+        let CertificateFiles { chain, key, asks_clients, config } = &*self.0;
+        match read(chain, key, *asks_clients) {
             Ok(latest) => {
                 *config.lock() = latest;
                 tracing::info!("{}: the certificate is read again", chain.display());
@@ -64,17 +69,38 @@ impl Certificate {
     }
 }
 
-fn read(chain_file: &Path, key_file: &Path) -> Result<Arc<ServerConfig>, String> {
-    let of = |file: &Path, what: &str| format!("{}: {what}", file.display());
-    let wrong = |file: &Path, error: PemError| match error {
+fn of(file: &Path, what: &str) -> String {
+    format!("{}: {what}", file.display())
+}
+
+fn wrong(file: &Path, error: PemError) -> String {
+    match error {
         PemError::Io(error) => of(file, &format!("it cannot be read: {error}")),
         _ => of(file, "it is not in the form of PEM"),
-    };
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(chain_file).and_then(Iterator::collect);
-    let chain = chain.map_err(|error| wrong(chain_file, error))?;
-    if chain.is_empty() {
-        return Err(of(chain_file, "it has no certificate"));
     }
+}
+
+/// The certificates in a file in PEM.
+fn read_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
+    let chain = chain.map_err(|error| wrong(file, error))?;
+    if chain.is_empty() { Err(of(file, "it has no certificate")) } else { Ok(chain) }
+}
+
+/// The fingerprint of the first certificate in a file in PEM.
+///
+/// # Errors
+/// One line that names the file, and what is wrong.
+pub fn fingerprint_of_file(file: &Path) -> Result<Fingerprint, String> {
+    let first = CertificateDer::from_pem_file(file).map_err(|error| match error {
+        PemError::NoItemsFound => of(file, "it has no certificate"),
+        error => wrong(file, error),
+    })?;
+    Ok(Fingerprint::of(&first))
+}
+
+fn read(chain_file: &Path, key_file: &Path, asks_clients: bool) -> Result<Arc<ServerConfig>, String> {
+    let chain = read_chain(chain_file)?;
     let key = PrivateKeyDer::from_pem_file(key_file).map_err(|error| match error {
         PemError::NoItemsFound => of(key_file, "it has no private key"),
         error => wrong(key_file, error),
@@ -85,7 +111,11 @@ fn read(chain_file: &Path, key_file: &Path) -> Result<Arc<ServerConfig>, String>
     let versions = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
-    let config = versions.with_no_client_auth().with_single_cert(chain, key);
+    let config = match asks_clients {
+        true => versions.with_client_cert_verifier(Arc::new(AnyClientCertificate::new())),
+        false => versions.with_no_client_auth(),
+    };
+    let config = config.with_single_cert(chain, key);
     let unfit = |error| match error {
         rustls::Error::InconsistentKeys(_) => {
             of(key_file, &format!("it is not the key of the certificate in {}", chain_file.display()))
@@ -100,6 +130,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
     use std::fs;
+
+    use rcgen::generate_simple_self_signed;
 
     use super::*;
 
@@ -121,8 +153,19 @@ mod tests {
             (nothing, &empty, "empty: it has no private key"),
         ];
         for (chain, key, about) in rows {
-            let why = Certificate::open(&chain, key).unwrap_err();
+            let why = Certificate::open(&chain, key, false).unwrap_err();
             assert!(why.contains(about), "{why}");
         }
+    }
+
+    #[test]
+    fn a_file_has_the_fingerprint_of_its_first_certificate() {
+        let pem = [generate_simple_self_signed(["a".to_owned()]), generate_simple_self_signed(["b".to_owned()])]
+            .map(|made| made.unwrap().cert);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), pem.each_ref().map(|one| one.pem()).concat()).unwrap();
+        assert_eq!(fingerprint_of_file(file.path()), Ok(Fingerprint::of(pem[0].der())));
+        fs::write(file.path(), "").unwrap();
+        assert!(fingerprint_of_file(file.path()).unwrap_err().contains("it has no certificate"));
     }
 }

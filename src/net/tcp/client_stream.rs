@@ -24,7 +24,7 @@ use super::certificate::Certificate;
 use super::idle::IdleEntry;
 use super::unless;
 use crate::limits::HANDSHAKE_TIMEOUT;
-use crate::security::PeerAddress;
+use crate::security::{Fingerprint, PeerAddress};
 
 /// A connection that was accepted, before its handshake.
 pub(crate) struct Accepted {
@@ -114,6 +114,12 @@ impl ClientStream {
             Self::Local(_) => "local".to_owned(),
             _ => client_name(self.address()),
         }
+    }
+
+    /// The fingerprint of the certificate whose key the client has. None: it has shown none, or was not asked.
+    pub(crate) fn certificate(&self) -> Option<Fingerprint> {
+        let Self::Tls(stream) = self else { return None };
+        stream.get_ref().1.peer_certificates()?.first().map(|own| Fingerprint::of(own))
     }
 }
 

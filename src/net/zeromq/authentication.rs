@@ -11,7 +11,7 @@ use rustix::net::getpeername;
 
 use super::ConnectionId;
 use crate::net::sockets::WakeSignal;
-use crate::security::{Denied, Identity, Login, PeerAddress, Users, UsersWatch};
+use crate::security::{Denied, Fingerprint, Identity, Login, PeerAddress, Users, UsersWatch};
 use crate::zmtp::{Claim, Mechanisms};
 
 /// The users and mechanisms that the endpoints of a frontend admit.
@@ -34,6 +34,8 @@ pub(crate) enum PeerIdentity {
     Unknown,
     /// It claims to be a user, and nobody has begun to check it.
     Claimed(Claim),
+    /// It has the key of this certificate, and nobody has looked for its user.
+    Certified(Fingerprint),
     /// Its password is being checked. Meanwhile it gets no turns.
     Checked(Login),
     /// It is this user.
@@ -42,7 +44,7 @@ pub(crate) enum PeerIdentity {
 
 impl PeerIdentity {
     pub(crate) fn is_claimed(&self) -> bool {
-        matches!(self, Self::Claimed(_))
+        matches!(self, Self::Claimed(_) | Self::Certified(_))
     }
 
     pub(crate) fn is_checked(&self) -> bool {
@@ -113,6 +115,7 @@ impl Authentication {
     pub(crate) fn check(&mut self, id: ConnectionId, peer: &mut PeerIdentity, descriptor: &OwnedFd) -> Option<Checked> {
         match std::mem::take(peer) {
             PeerIdentity::Claimed(Claim::Curve(key)) => Some(self.users().curve(&key, address_of_peer(descriptor))),
+            PeerIdentity::Certified(own) => Some(self.users().certificate(&own, address_of_peer(descriptor))),
             PeerIdentity::Claimed(Claim::Plain { name, password }) => {
                 let login = self.users().password(&name, &password, address_of_peer(descriptor));
                 *peer = PeerIdentity::Checked(login);

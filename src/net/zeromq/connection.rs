@@ -194,6 +194,10 @@ impl<S> Connection<S> {
             self.input.receive(&self.descriptor, shared)?;
             if self.stage.is_shaking() && !self.input.buffer.is_securing() {
                 self.stage.secured();
+                if self.claims_by_certificate() {
+                    // What came with the end of the handshake is kept until the user is known.
+                    return Ok(Unconsumed { begun: 0..0, rest: 0 });
+                }
             }
         }
         let shared = shared.get_mut(from..).unwrap_or_default();
@@ -211,6 +215,12 @@ impl<S> Connection<S> {
             }
         }
         self.input.cut(taken, bounds, most, shared, messages, self.outbox.bytes_mut())
+    }
+
+    /// Takes the certificate of the client for its claim, if it has one and users are named.
+    fn claims_by_certificate(&mut self) -> bool {
+        let certificate = self.input.buffer.certificate().filter(|_| self.input.needs_user);
+        certificate.map(|own| self.peer = PeerIdentity::Certified(own)).is_some()
     }
 
     /// What the connection speaks.

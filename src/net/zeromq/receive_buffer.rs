@@ -13,6 +13,7 @@ use rustix::net::{RecvFlags, recv};
 use super::protocol::InputFault;
 use super::tls::{TLS_SESSION_BYTES, TlsSession};
 use crate::limits::{BUFFER_KEPT_BYTES, RECEIVE_BYTES};
+use crate::security::Fingerprint;
 use crate::zmtp::{MessageCutter, Opener, Unconsumed};
 
 /// Outcome of one receive call.
@@ -142,6 +143,12 @@ impl ReceiveBuffer {
     pub(super) fn is_securing(&self) -> bool {
         let opener = self.sealed.as_ref().map(|sealed| &sealed.opener);
         opener.is_some_and(|opener| matches!(opener, InputOpener::Tls(session) if session.is_shaking()))
+    }
+
+    /// The fingerprint of the certificate of a client with TLS, if it has shown one.
+    pub(super) fn certificate(&self) -> Option<Fingerprint> {
+        let sealed = self.sealed.as_ref()?;
+        if let InputOpener::Tls(session) = &sealed.opener { session.certificate() } else { None }
     }
 
     pub(super) fn is_empty(&self) -> bool {

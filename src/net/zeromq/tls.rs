@@ -15,6 +15,7 @@ use std::sync::Arc;
 use rustls::{ServerConfig, ServerConnection};
 
 use crate::lock::Mutex;
+use crate::security::Fingerprint;
 
 /// Bytes that are sealed at once: those of the longest record.
 const RECORD_BYTES: usize = 16 << 10;
@@ -55,6 +56,11 @@ impl TlsSession {
     /// Whether the handshake is under way.
     pub(super) fn is_shaking(&self) -> bool {
         self.0.lock().is_handshaking()
+    }
+
+    /// The fingerprint of the certificate whose key the client has. None: it has shown none, or was not asked.
+    pub(super) fn certificate(&self) -> Option<Fingerprint> {
+        self.0.lock().peer_certificates()?.first().map(|own| Fingerprint::of(own))
     }
 
     /// Opens received bytes, and appends what they hold to `out`. The rest of a record that has not come whole is kept.

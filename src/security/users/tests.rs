@@ -6,6 +6,7 @@ use super::*;
 
 const KEY: &str = "Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID";
 const OTHER_KEY: &str = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7";
+const CERTIFICATE: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
 fn parsed(text: &str) -> UserList {
     UserList::parse(text).unwrap()
@@ -40,11 +41,21 @@ fn a_user_has_what_its_section_says() {
 }
 
 #[test]
+fn a_certificate_is_one_proof_and_enough() {
+    let users = parsed(&format!("[a]\ncertificate = '{CERTIFICATE}'"));
+    let certificate = Fingerprint::parse(CERTIFICATE).unwrap();
+    assert!(Arc::ptr_eq(users.with_certificate(&certificate).unwrap(), users.named("a").unwrap()));
+    assert!(users.with_certificate(&Fingerprint::of(b"another")).is_none());
+    assert!(section(users.named("a").unwrap()).contains(&format!("certificate = \"{CERTIFICATE}\"\n")));
+}
+
+#[test]
 fn what_is_written_is_read() {
     let mut user = User {
         name: "ä\"b\\".to_owned(),
         password: Some(HashedPassword::of("p").unwrap()),
         curve: Some(KEY.parse().unwrap()),
+        certificate: Fingerprint::parse(CERTIFICATE),
         permissions: Permissions {
             admin: true,
             tasks: Some(Access::Read),
@@ -67,11 +78,16 @@ fn a_wrong_file_is_refused_with_its_line() {
     refused(&format!("[a]\n{curve}\nraed = ['x']"), 3, "did you mean read?");
     refused(&format!("[a]\n{curve}\njobs_write = ['x']"), 3, "did you mean jobs-write?");
     refused(&format!("[a]\n{curve}\ncolour = 1"), 3, "the keys are password, curve,");
-    refused("[a]\n\n[b]\n", 1, "neither a password nor a curve key");
+    refused("[a]\n\n[b]\n", 1, "no password, no curve key and no certificate");
     refused(&format!("[a]\n{curve}\n[b]\n{curve}"), 3, "the key of \"b\" is that of \"a\"");
     refused(&format!("[a]\n{curve}\n[a]\n{curve}"), 3, "this is no TOML");
     refused("a = 1", 1, "outside of a user");
     refused("[a]\ncurve = 'short'", 2, "public key of 40 characters");
+    refused("[a]\ncertificate = 'ba78'", 2, "64 hexadecimal digits");
+    refused("[a]\ncertificate = 1", 2, "64 hexadecimal digits");
+    let certificate = format!("certificate = '{CERTIFICATE}'");
+    let again = format!("certificate = '{}'", CERTIFICATE.to_uppercase());
+    refused(&format!("[a]\n{certificate}\n[b]\n{again}"), 3, "the certificate of \"b\" is that of \"a\"");
     refused("[a]\npassword = 'heron'", 2, "no hash of argon2id");
     refused(&format!("[a]\n{curve}\nadmin = 'yes'"), 3, "true or false");
     refused(&format!("[a]\n{curve}\nread = 'x'"), 3, "array of strings");
@@ -156,11 +172,14 @@ fn more_users_than_the_bound_are_refused() {
 #[test]
 fn users_that_stay_the_same_are_shared_with_the_list_before() {
     let key = |key: &str| format!("curve = '{key}'\n");
-    let first = parsed(&format!("[a]\n{}[b]\n{}", key(KEY), key(OTHER_KEY)));
-    let mut second = parsed(&format!("[a]\n{}[b]\nadmin = true\n{}", key(KEY), key(OTHER_KEY)));
+    let of_a = format!("[a]\n{}certificate = '{CERTIFICATE}'\n", key(KEY));
+    let first = parsed(&format!("{of_a}[b]\n{}", key(OTHER_KEY)));
+    let mut second = parsed(&format!("{of_a}[b]\nadmin = true\n{}", key(OTHER_KEY)));
+    let certificate = Fingerprint::parse(CERTIFICATE).unwrap();
     second.keep_unchanged(&first);
     assert!(Arc::ptr_eq(first.named("a").unwrap(), second.named("a").unwrap()));
     assert!(Arc::ptr_eq(first.named("a").unwrap(), second.with_key(&KEY.parse().unwrap()).unwrap()));
+    assert!(Arc::ptr_eq(first.named("a").unwrap(), second.with_certificate(&certificate).unwrap()));
     assert!(!Arc::ptr_eq(first.named("b").unwrap(), second.named("b").unwrap()));
 }
 

@@ -68,7 +68,7 @@ impl EventTimer {
                 unix_millis: self.clock.start_wall_millis() + now.millis(),
                 nanos,
                 stages: Stages { queue: None, execution: Some(nanos), write: None },
-                client: peer.as_ref().map_or_else(String::new, |peer| peer.0.0.to_string()),
+                client: peer.as_ref().map_or_else(String::new, |peer| peer.0.address.to_string()),
                 protocol: self.metrics.protocol,
                 verb: self.metrics.name(number),
                 table: Box::default(),

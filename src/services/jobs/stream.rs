@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 
 use crate::net::sockets::{has_hung_up, is_settled, keep_alive};
 use crate::net::tcp::ClientStream;
+use crate::security::Fingerprint;
 
 /// Bytes that are read ahead at once, as many as the first buffer of a request has.
 const AHEAD_BYTES: usize = crate::limits::JOB_BUFFER_BYTES;
@@ -78,6 +79,14 @@ impl JobStream {
         match self {
             Self::Plain(stream) => stream.peer_addr().ok(),
             Self::Tls(tls) => tls.borrow().stream.address(),
+        }
+    }
+
+    /// The fingerprint of the certificate whose key the client has. None: it has shown none.
+    pub(super) fn certificate(&self) -> Option<Fingerprint> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Tls(tls) => tls.borrow().stream.certificate(),
         }
     }
 

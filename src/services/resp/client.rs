@@ -153,16 +153,24 @@ impl RespClient {
         is_current
     }
 
-    /// The client has proved to be this user.
+    /// The client has proved to be this user, by a command or by the certificate that it began with.
     pub(crate) fn admit(&mut self, user: Identity) {
         // No generation is this one, so the next turn looks.
-        (self.user, self.judged, self.login) = (Some(user), u64::MAX, Login::Decided(Ok(())));
+        (self.user, self.judged) = (Some(user), u64::MAX);
+        self.decide(Ok(()));
     }
 
     /// The client has not proved its claim. Returns the user that it still is.
     pub(crate) fn refuse(&mut self, why: Denied) -> Option<Identity> {
-        self.login = Login::Decided(Err(why));
+        self.decide(Err(why));
         self.user.clone()
+    }
+
+    /// A claim is decided. No command waits for that of a certificate, so the next AUTH has its own.
+    fn decide(&mut self, result: Result<(), Denied>) {
+        if matches!(self.login, Login::Checked) {
+            self.login = Login::Decided(result);
+        }
     }
 
     /// The claim of the client, if the connection has not taken it.

@@ -28,7 +28,7 @@
 //!                  "share",                                  and those that each service has for itself;
 //!                  "accept_pauses", "made_place"},           how often there was none; idle connections closed for it
 //!  "log": {"dropped_lines"},                                  lines that standard error has not taken
-//!  "users": {"refused": {"password", "key", "busy", "anonymous", "permission"}},   null without --users
+//!  "users": {"refused": {"password", "key", "certificate", "busy", "anonymous", "permission"}},   null without --users
 //!  "durable": {"state",                                      null without durable tables; loading, open, full, failed
 //!              "has_failed", "loaded_percent", "epochs",
 //!              "waits",                                      of writes, for the log

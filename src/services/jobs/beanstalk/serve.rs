@@ -27,7 +27,7 @@ use crate::net::sockets::ServeError;
 use crate::net::tcp::{
     Accepted, AnswerReceiver, ConnectionLimit, ConnectionPermit, TcpBounds, TcpFrontend, TcpProtocol,
 };
-use crate::security::{PeerAddress, Users};
+use crate::security::{Fingerprint, PeerAddress, Users};
 use crate::services::jobs::context::ServiceEnds;
 use crate::services::jobs::responder::JobResponder;
 use crate::stats::service::ServiceMetrics;
@@ -137,21 +137,25 @@ impl BeanstalkProtocol {
         context.responder.start_exchange(answers, &context.ends.failed);
         Self(context)
     }
+}
 
-    /// Who the clients of a listener are at first.
-    fn client(&self, listener: usize, address: PeerAddress) -> Client {
-        let Some(users) = &self.0.users else { return Client::Anybody };
-        let bound = self.0.settings.listening.get(listener).and_then(|listening| listening.user.as_deref());
-        bound.and_then(|name| users.bound(name, address)).map_or(Client::Nobody, Client::User)
+/// Who the client of a listener is at first: the user of its certificate, else that of the listener.
+fn client(shared: &BeanstalkContext, listener: usize, address: PeerAddress, own: Option<Fingerprint>) -> Client {
+    let Some(users) = &shared.users else { return Client::Anybody };
+    if let Some(user) = own.and_then(|own| users.certificate(&own, address).ok()) {
+        return Client::User(user);
     }
+    let bound = shared.settings.listening.get(listener).and_then(|listening| listening.user.as_deref());
+    bound.and_then(|name| users.bound(name, address)).map_or(Client::Nobody, Client::User)
 }
 
 impl TcpProtocol for BeanstalkProtocol {
     fn converse(&self, accepted: Accepted, permit: ConnectionPermit) {
         let shared = Rc::clone(&self.0);
-        let client = self.client(accepted.listener, accepted.peer());
+        let (listener, address) = (accepted.listener, accepted.peer());
         spawn_local(async move {
             if let Some((stream, idle)) = accepted.open(shared.ends.until_closed()).await {
+                let client = client(&shared, listener, address, stream.certificate());
                 converse(shared, stream, idle, client).await;
             }
             drop(permit);

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! AUTH name password ─► Login, checked by the thread `users` ─► the command is read │ ERROR │ BUSY
+//! no line ─► the user of the certificate ─► the command is read │ ERROR
 //! ```
-//! A line that is missing, malformed or wrong is answered with ERROR, as any other request that is refused. A password
+//! A line that is malformed or wrong is answered with ERROR, as any other request that is refused. A password
 //! that was not checked may be right, so it has an answer of its own. While a password is checked, nothing is read.
 
 use tokio::time::timeout;
@@ -35,8 +36,7 @@ impl<'h> JobConversation<'h> {
         })
         .await?;
         let DecodedAuth::Whole { name, password, length } = decode_auth(&inbox.bytes) else {
-            users.refused(address, Denied::Anonymous, "");
-            return Ok(Asker::Refused(Reply::Error));
+            return Ok(self.certified(users, address));
         };
         let login = users.password(name, password, address);
         inbox.bytes.drain(..length);
@@ -48,6 +48,15 @@ impl<'h> JobConversation<'h> {
             Some(Err(Denied::Busy)) | None => Asker::Refused(Reply::Busy),
             Some(Err(_)) => Asker::Refused(Reply::Error),
         })
+    }
+
+    /// Who a client is that sends no line.
+    fn certified(&self, users: &Users, address: PeerAddress) -> Asker {
+        let Some(certificate) = self.stream.certificate() else {
+            users.refused(address, Denied::Anonymous, "");
+            return Asker::Refused(Reply::Error);
+        };
+        users.certificate(&certificate, address).map_or(Asker::Refused(Reply::Error), Asker::User)
     }
 
     /// Whether the user may have the request carried out now. Without users, any client may do everything.
