@@ -284,7 +284,8 @@ fn a_user_who_is_removed_or_has_another_certificate_loses_its_connections() {
     };
     let over = |(mut of_jobs, of_tables): (Client, Client)| {
         of_tables.expect_end();
-        of_jobs.says("kick 1\r\n", "NOT_AUTHENTICATED\r\n");
+        of_jobs.says("kick 1\r\n", "");
+        of_jobs.expect_end();
         assert_eq!(certified.status(server.events(), "GET /events", "", own), "401");
         assert_eq!(certified.job("IN mail 1\n", own), "ERROR");
     };
