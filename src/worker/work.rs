@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::time::Duration;
 
 use super::WorkShared;
-use super::lease::{self, Failure, HeldLease, Lender, millis};
+use super::lease::{self, Failure, HeldLease, Lender, millis, patience};
 use super::queue::failure;
 use super::running::{CommandEnd, CommandStart, KeptLine, RunningCommand};
 use crate::clients::rust::jobs::{self, Job, JobsClient};
@@ -31,7 +31,7 @@ const TRIES: &str = "SPINDLE_WORK_TRIES";
 
 /// The longest time that a job is waited for by one connection, in seconds.
 const JOB_WAIT_SECONDS: u32 = 3_600;
-/// The longest wait for an answer of the server. Three of them are shorter than a lease, so that it is not lost meanwhile.
+/// The longest wait for an answer of the server.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// The command that is run for each task or job.
@@ -74,9 +74,9 @@ fn variable(bytes: &[u8]) -> OsString {
     if bytes.contains(&0) { hexadecimal(bytes).into() } else { OsString::from_vec(bytes.to_vec()) }
 }
 
-/// How long a client waits for an answer about a lease of this length.
-fn patience(length: Duration) -> Duration {
-    ANSWER_MAX.min(length / 4).max(Duration::from_millis(1))
+/// How long each wait may take for a request about a lease of which this time is left.
+fn answer_time(left: Duration) -> Duration {
+    ANSWER_MAX.min(patience(left))
 }
 
 /// Tasks of some queues.
@@ -88,7 +88,7 @@ pub(super) struct TaskLender {
 
 impl TaskLender {
     pub(super) fn new(endpoint: &str, queues: Vec<Vec<u8>>, length: Duration) -> Self {
-        Self { client: TasksClient::later(endpoint, patience(length)), queues, length }
+        Self { client: TasksClient::later(endpoint, answer_time(length)), queues, length }
     }
 
     fn queue(&self, lent: &LentOf) -> &[u8] {
@@ -101,18 +101,23 @@ impl Lender for TaskLender {
     type End<'e> = WorkEnd<'e>;
     type Error = tasks::Error;
 
+    const IS_LENT_FOR_LENGTH: bool = true;
+
     fn lend(&mut self, over: BorrowedFd<'_>) -> Result<Option<LentOf>, tasks::Error> {
+        self.client.set_timeout(answer_time(self.length));
         let queues: Vec<&[u8]> = self.queues.iter().map(Vec::as_slice).collect();
         self.client.lend_of_unless(&queues, millis(self.length), over)
     }
 
-    fn extend(&mut self, lent: &LentOf) -> Result<bool, tasks::Error> {
+    fn extend(&mut self, lent: &LentOf, left: Duration) -> Result<bool, tasks::Error> {
+        self.client.set_timeout(answer_time(left));
         let queue = self.queues.get(lent.queue).map_or(&[][..], |queue| queue);
         let lease = NamedLease { queue, lend_key: lent.lend_key, key: &lent.key };
         is_done(self.client.extend_many(vec![(lease, millis(self.length))]))
     }
 
     fn end(&mut self, lent: &LentOf, end: WorkEnd<'_>) -> Result<bool, tasks::Error> {
+        self.client.set_timeout(answer_time(self.length));
         let queue = self.queues.get(lent.queue).map_or(&[][..], |queue| queue);
         let lease = NamedLease { queue, lend_key: lent.lend_key, key: &lent.key };
         let end = match end {
@@ -154,9 +159,7 @@ pub(super) struct JobLender {
 
 impl JobLender {
     pub(super) fn new(client: &JobsClient, queue: &[u8], length: Duration) -> Self {
-        let mut client = client.clone();
-        client.set_timeout(patience(length));
-        Self { client, queue: queue.to_vec(), length }
+        Self { client: client.clone(), queue: queue.to_vec(), length }
     }
 }
 
@@ -165,17 +168,21 @@ impl Lender for JobLender {
     type End<'e> = WorkEnd<'e>;
     type Error = jobs::Error;
 
+    /// It begins with the length that the job or the server has.
+    const IS_LENT_FOR_LENGTH: bool = false;
+
     fn lend(&mut self, over: BorrowedFd<'_>) -> Result<Option<Job>, jobs::Error> {
-        let Some(job) = self.client.wait_unless(&self.queue, JOB_WAIT_SECONDS, over)? else { return Ok(None) };
-        // Its lease is as long as the job or the server says. From here on it is as long as the worker says.
-        Ok(self.extend(&job)?.then_some(job))
+        self.client.set_timeout(answer_time(self.length));
+        self.client.wait_unless(&self.queue, JOB_WAIT_SECONDS, over)
     }
 
-    fn extend(&mut self, job: &Job) -> Result<bool, jobs::Error> {
+    fn extend(&mut self, job: &Job, left: Duration) -> Result<bool, jobs::Error> {
+        self.client.set_timeout(answer_time(left));
         self.client.touch(&self.queue, job.id, u32::try_from(self.length.as_secs()).unwrap_or(u32::MAX))
     }
 
     fn end(&mut self, job: &Job, end: WorkEnd<'_>) -> Result<bool, jobs::Error> {
+        self.client.set_timeout(answer_time(self.length));
         match end {
             WorkEnd::Done => self.client.ack(&self.queue, job.id),
             WorkEnd::Failed { reason } => self.client.nack(&self.queue, job.id, None, reason),
@@ -206,8 +213,7 @@ impl WorkLender for JobLender {
 
 /// Runs the slot until the worker is stopped.
 pub(super) fn work<L: WorkLender>(shared: &WorkShared, mut lender: L) {
-    let length = shared.lease;
-    lease::work(&shared.control, &mut lender, length, |held| take(shared, held));
+    lease::work(&shared.control, &mut lender, shared.lease, |held| take(shared, held));
 }
 
 /// How a command has ended.
@@ -241,6 +247,7 @@ fn take<L: WorkLender>(shared: &WorkShared, mut held: HeldLease<'_, L>) {
 
 /// Runs the command, and extends the lease meanwhile.
 fn run<L: WorkLender>(shared: &WorkShared, held: &mut HeldLease<'_, L>) -> Ran {
+    let Some(first_beat) = held.beat() else { return Ran::Lost };
     let WorkInput { variables, value } = held.lender().input(&held.lent);
     let WorkCommand { text, limit } = &shared.command;
     let line = KeptLine::last(REASON_BYTES_MAX);
@@ -249,7 +256,7 @@ fn run<L: WorkLender>(shared: &WorkShared, held: &mut HeldLease<'_, L>) -> Ran {
         Ok(running) => running,
         Err(error) => return Ran::NotBegun(format!("the command cannot be run: {error}")),
     };
-    let ended = running.watch(*limit, shared.lease / 3, || held.beat());
+    let ended = running.watch(*limit, first_beat, || held.beat());
     let failed = |otherwise: String| {
         let line = running.into_line().into_bytes();
         let line = line.trim_ascii();
