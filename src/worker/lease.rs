@@ -6,7 +6,8 @@
 //!           └─► not held, or the server silent until the lease has ended ─► lost
 //! ```
 //! A lease outlives its connection and the server. While the server does not answer, or its disk has no room for a
-//! value, the slot repeats the end of a lease until the lease is over.
+//! value, the slot repeats the end of a lease until the lease is over. It does not repeat an end that the server could
+//! carry out twice.
 //!
 //! ```text
 //! slot:     asked ───────────── received ─────── until          until = asked + length - margin
@@ -63,10 +64,11 @@ pub(super) trait Lender {
     /// Has a lease begin anew, within the time that is `left` of it. False: it is not held.
     fn extend(&mut self, lent: &Self::Lent, left: Duration) -> Result<bool, Self::Error>;
 
-    /// Ends a lease. False: it is not held.
-    fn end(&mut self, lent: &Self::Lent, end: Self::End<'_>) -> Result<bool, Self::Error>;
+    /// Ends a lease, of which this time is `left`. False: it is not held.
+    fn end(&mut self, lent: &Self::Lent, end: Self::End<'_>, left: Duration) -> Result<bool, Self::Error>;
 
-    fn failure(error: &Self::Error) -> Failure;
+    /// What the slot does about an error of [`Lender::end`].
+    fn failure(error: &Self::Error, end: Self::End<'_>) -> Failure;
 }
 
 /// Something that is leased.
@@ -156,14 +158,16 @@ impl<'s, L: Lender> HeldLease<'s, L> {
     }
 
     /// Ends the lease and returns whether it was held. A server that is away, or has no room, is asked again until the
-    /// lease is over.
+    /// lease is over, unless it may carry this end out twice.
     ///
     /// # Errors
     /// The last error. Whether the lease was held is not known.
     pub(super) fn end(&mut self, end: L::End<'_>) -> Result<bool, L::Error> {
         loop {
-            let ended = self.lender.end(&self.lent, end);
-            let failure = ended.as_ref().err().map(L::failure).filter(|_| self.clock.now() < self.until);
+            let left = self.clock.now().time_until(self.until);
+            let ended = self.lender.end(&self.lent, end, left);
+            let failure = ended.as_ref().err().map(|error| L::failure(error, end));
+            let failure = failure.filter(|_| self.clock.now() < self.until);
             match failure {
                 Some(Failure::Away) => self.control.pause(PAUSE / 5, PAUSE / 5),
                 Some(Failure::Refused) if !self.control.stopper.is_stopping() => self.control.pause(PAUSE, PAUSE),

@@ -51,12 +51,12 @@ impl Lender for EventLender {
         self.client.heartbeat(lent.lend_key, &lent.key, millis(self.length))
     }
 
-    fn end(&mut self, lent: &Lent, EventEnd { value, status }: EventEnd<'_>) -> Result<bool, Error> {
+    fn end(&mut self, lent: &Lent, EventEnd { value, status }: EventEnd<'_>, _left: Duration) -> Result<bool, Error> {
         self.client.set_timeout(TIMEOUT_DEFAULT);
         self.client.repay(lent.lend_key, &lent.key, value, status)
     }
 
-    fn failure(error: &Error) -> Failure {
+    fn failure(error: &Error, _end: EventEnd<'_>) -> Failure {
         failure(error)
     }
 }

@@ -74,6 +74,32 @@ impl JobServer {
     }
 }
 
+/// A job was failed twice: the server had carried out the first NACK, and another worker had the job by the second.
+#[test]
+fn a_nack_whose_answer_is_lost_is_not_repeated() {
+    let server = JobServer::start(|verb, before| match (verb, before) {
+        ("WAIT", _) => JOB,
+        ("NACK", 0) => "",
+        _ => "OK",
+    });
+    let (totals, verbs) = server.work("exit 1", "WAIT", 2);
+    assert_eq!(verbs, ["WAIT", "TOUCH", "NACK", "WAIT"]);
+    assert_eq!(totals, WorkerTotals { lost: 1, ..WorkerTotals::default() });
+}
+
+#[test]
+fn an_ack_whose_answer_is_lost_is_repeated() {
+    let server = JobServer::start(|verb, before| match (verb, before) {
+        ("WAIT", _) => JOB,
+        // The first one is that of a worker that starts.
+        ("ACK", 1 | 2) => "",
+        _ => "OK",
+    });
+    let (totals, verbs) = server.work("true", "WAIT", 2);
+    assert_eq!(verbs, ["WAIT", "TOUCH", "ACK", "ACK", "ACK", "WAIT"]);
+    assert_eq!(totals, WorkerTotals { stored: 1, ..WorkerTotals::default() });
+}
+
 /// The slot dropped it, so that it stayed leased, and a try was gone.
 #[test]
 fn a_job_whose_lease_could_not_be_extended_is_done() {
@@ -141,11 +167,11 @@ impl Lender for FakeLender {
         Ok(true)
     }
 
-    fn end(&mut self, _lent: &(), _end: ()) -> Result<bool, Self::Error> {
+    fn end(&mut self, _lent: &(), _end: (), _left: Duration) -> Result<bool, Self::Error> {
         Ok(true)
     }
 
-    fn failure(_error: &Self::Error) -> Failure {
+    fn failure(_error: &Self::Error, _end: ()) -> Failure {
         Failure::Away
     }
 }

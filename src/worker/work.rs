@@ -6,7 +6,9 @@
 //!                  ├─ it cannot be run ─► given back as not begun
 //!                  └─ the lease is lost ─► killed
 //! ```
-//! Tasks come over spiderq, and jobs over TCP. This module runs no process (`running`), and extends no lease (`lease`).
+//! Tasks come over spiderq, and jobs over TCP. The protocol of jobs has no token. So the end of a failed job is not repeated once it may have been sent: by then the job may be another's.
+//!
+//! This module runs no process (`running`), and extends no lease (`lease`).
 
 use std::ffi::OsString;
 use std::os::fd::BorrowedFd;
@@ -116,7 +118,7 @@ impl Lender for TaskLender {
         is_done(self.client.extend_many(vec![(lease, millis(self.length))]))
     }
 
-    fn end(&mut self, lent: &LentOf, end: WorkEnd<'_>) -> Result<bool, tasks::Error> {
+    fn end(&mut self, lent: &LentOf, end: WorkEnd<'_>, _left: Duration) -> Result<bool, tasks::Error> {
         self.client.set_timeout(answer_time(self.length));
         let queue = self.queues.get(lent.queue).map_or(&[][..], |queue| queue);
         let lease = NamedLease { queue, lend_key: lent.lend_key, key: &lent.key };
@@ -128,7 +130,8 @@ impl Lender for TaskLender {
         is_done(self.client.settle_many(vec![(lease, end)]))
     }
 
-    fn failure(error: &tasks::Error) -> Failure {
+    /// A lend key is of one lease, so the server carries no end out twice.
+    fn failure(error: &tasks::Error, _end: WorkEnd<'_>) -> Failure {
         failure(error)
     }
 }
@@ -181,21 +184,35 @@ impl Lender for JobLender {
         self.client.touch(&self.queue, job.id, u32::try_from(self.length.as_secs()).unwrap_or(u32::MAX))
     }
 
-    fn end(&mut self, job: &Job, end: WorkEnd<'_>) -> Result<bool, jobs::Error> {
-        self.client.set_timeout(answer_time(self.length));
+    fn end(&mut self, job: &Job, end: WorkEnd<'_>, left: Duration) -> Result<bool, jobs::Error> {
         match end {
-            WorkEnd::Done => self.client.ack(&self.queue, job.id),
-            WorkEnd::Failed { reason } => self.client.nack(&self.queue, job.id, None, reason),
-            WorkEnd::NotBegun => self.client.nack(&self.queue, job.id, None, b"the command cannot be run"),
+            // Whoever holds the job by now, its work is done.
+            WorkEnd::Done => {
+                self.client.set_timeout(answer_time(self.length));
+                self.client.ack(&self.queue, job.id)
+            }
+            // A NACK would end the lease of another.
+            WorkEnd::Failed { .. } | WorkEnd::NotBegun if left.is_zero() => Ok(false),
+            WorkEnd::Failed { reason } => {
+                self.client.set_timeout(answer_time(left));
+                self.client.nack(&self.queue, job.id, None, reason)
+            }
+            WorkEnd::NotBegun => {
+                self.client.set_timeout(answer_time(left));
+                self.client.nack(&self.queue, job.id, None, b"the command cannot be run")
+            }
         }
     }
 
-    fn failure(error: &jobs::Error) -> Failure {
-        match error {
-            jobs::Error::NoAnswer { .. } | jobs::Error::UnknownHost(_) | jobs::Error::Malformed { .. } => Failure::Away,
-            jobs::Error::Busy(_) | jobs::Error::Refused(_) => Failure::Refused,
-            _ => Failure::Final,
-        }
+    fn failure(error: &jobs::Error, end: WorkEnd<'_>) -> Failure {
+        let is_sent = match error {
+            jobs::Error::NoAnswer { is_sent, .. } => *is_sent,
+            jobs::Error::Malformed { .. } => true,
+            jobs::Error::UnknownHost(_) => false,
+            jobs::Error::Busy(_) | jobs::Error::Refused(_) => return Failure::Refused,
+            _ => return Failure::Final,
+        };
+        if is_sent && !matches!(end, WorkEnd::Done) { Failure::Final } else { Failure::Away }
     }
 }
 
@@ -271,5 +288,46 @@ fn run<L: WorkLender>(shared: &WorkShared, held: &mut HeldLease<'_, L>) -> Ran {
         }
         Ok(CommandEnd::Lost) => Ran::Lost,
         Err(error) => failed(format!("the command cannot be watched: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use std::io;
+
+    use super::*;
+    use crate::services::jobs::wire::{JobId, Malformed};
+
+    fn no_answer(is_sent: bool) -> jobs::Error {
+        jobs::Error::NoAnswer { address: "h:1".to_owned(), is_sent, source: io::ErrorKind::ConnectionReset.into() }
+    }
+
+    #[test]
+    fn only_an_ack_is_repeated_once_it_may_have_been_sent() {
+        let malformed = || jobs::Error::Malformed { address: "h:1".to_owned(), malformed: Malformed::Words };
+        let failed = WorkEnd::Failed { reason: b"why" };
+        for (error, done, not_done) in [
+            (no_answer(false), Failure::Away, Failure::Away),
+            (no_answer(true), Failure::Away, Failure::Final),
+            (malformed(), Failure::Away, Failure::Final),
+            (jobs::Error::Refused("h:1".to_owned()), Failure::Refused, Failure::Refused),
+            (jobs::Error::Denied("h:1".to_owned()), Failure::Final, Failure::Final),
+        ] {
+            assert_eq!(JobLender::failure(&error, WorkEnd::Done), done, "{error}");
+            assert_eq!(JobLender::failure(&error, failed), not_done, "{error}");
+        }
+    }
+
+    /// Nobody listens at the address, so a request has an error.
+    #[test]
+    fn a_job_whose_lease_may_be_another_s_is_not_failed() {
+        let mut lender = JobLender::new(&JobsClient::new("127.0.0.1:1"), b"mail", Duration::from_secs(1));
+        let job = Job { id: JobId(7), data: Vec::new(), tries: None };
+        let failed = WorkEnd::Failed { reason: b"why" };
+        assert!(!lender.end(&job, failed, Duration::ZERO).unwrap());
+        assert!(lender.end(&job, failed, Duration::from_secs(1)).is_err());
+        assert!(lender.end(&job, WorkEnd::Done, Duration::ZERO).is_err(), "what is done is done");
     }
 }
