@@ -64,7 +64,7 @@ pub(super) trait Lender {
     /// Has a lease begin anew, within the time that is `left` of it. False: it is not held.
     fn extend(&mut self, lent: &Self::Lent, left: Duration) -> Result<bool, Self::Error>;
 
-    /// Ends a lease, of which this time is `left`. False: it is not held.
+    /// Ends a lease, of which this time is `left`, or leaves it to end by itself. False: it is not held.
     fn end(&mut self, lent: &Self::Lent, end: Self::End<'_>, left: Duration) -> Result<bool, Self::Error>;
 
     /// What the slot does about an error of [`Lender::end`].
@@ -188,7 +188,12 @@ impl<'s, L: Lender> HeldLease<'s, L> {
 
     /// Gives others a moment: what has just failed is not to come back at once.
     pub(super) fn pause(&self) {
-        self.control.pause(PAUSE, PAUSE);
+        self.pause_for(PAUSE);
+    }
+
+    /// As [`HeldLease::pause`], for `time` and a random part of as much.
+    pub(super) fn pause_for(&self, time: Duration) {
+        self.control.pause(time, time);
     }
 }
 

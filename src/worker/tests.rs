@@ -125,6 +125,15 @@ fn a_job_whose_lease_is_another_s_when_it_comes_is_not_begun() {
     assert_eq!(totals, WorkerTotals { lost: 1, ..WorkerTotals::default() });
 }
 
+/// A NACK counts as a try, so a host that could start no process buried about one job a second.
+#[test]
+fn a_job_whose_command_cannot_be_started_is_left_alone() {
+    let server = JobServer::start(|verb, _| if verb == "WAIT" { JOB } else { "OK" });
+    let (totals, verbs) = server.work("a command with \0", "TOUCH", 1);
+    assert_eq!(verbs, ["WAIT", "TOUCH"]);
+    assert_eq!(totals, WorkerTotals { given_back: 1, ..WorkerTotals::default() });
+}
+
 /// A server of leases in a time of its own.
 struct FakeLender {
     now: &'static AtomicU64,

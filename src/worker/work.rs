@@ -3,10 +3,11 @@
 //! ```text
 //! lent ─► command ─┬─ status 0 ─► done
 //!                  ├─ another, or too slow ─► given back, with the last line of standard error as the reason
-//!                  ├─ it cannot be run ─► given back as not begun
+//!                  ├─ it cannot be run ─► given back as not begun; a job is left until its lease ends
 //!                  └─ the lease is lost ─► killed
 //! ```
-//! Tasks come over spiderq, and jobs over TCP. The protocol of jobs has no token. So the end of a failed job is not repeated once it may have been sent: by then the job may be another's.
+//! Tasks come over spiderq, and jobs over TCP. The protocol of jobs has neither a token nor an end for what has not
+//! begun. So the end of a failed job is not repeated once it may have been sent: by then the job may be another's.
 //!
 //! This module runs no process (`running`), and extends no lease (`lease`).
 
@@ -35,6 +36,10 @@ const TRIES: &str = "SPINDLE_WORK_TRIES";
 const JOB_WAIT_SECONDS: u32 = 3_600;
 /// The longest wait for an answer of the server.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// The pause of a slot whose command could not be started. The next such pause is twice as long.
+const UNSTARTED_PAUSE: Duration = Duration::from_secs(5);
+/// The longest such pause.
+const UNSTARTED_PAUSE_MAX: Duration = Duration::from_secs(300);
 
 /// The command that is run for each task or job.
 #[derive(Clone, Debug)]
@@ -192,15 +197,13 @@ impl Lender for JobLender {
                 self.client.ack(&self.queue, job.id)
             }
             // A NACK would end the lease of another.
-            WorkEnd::Failed { .. } | WorkEnd::NotBegun if left.is_zero() => Ok(false),
+            WorkEnd::Failed { .. } if left.is_zero() => Ok(false),
             WorkEnd::Failed { reason } => {
                 self.client.set_timeout(answer_time(left));
                 self.client.nack(&self.queue, job.id, None, reason)
             }
-            WorkEnd::NotBegun => {
-                self.client.set_timeout(answer_time(left));
-                self.client.nack(&self.queue, job.id, None, b"the command cannot be run")
-            }
+            // A NACK would count as a try like the end of the lease, and hand the job out at once.
+            WorkEnd::NotBegun => Ok(true),
         }
     }
 
@@ -230,7 +233,25 @@ impl WorkLender for JobLender {
 
 /// Runs the slot until the worker is stopped.
 pub(super) fn work<L: WorkLender>(shared: &WorkShared, mut lender: L) {
-    lease::work(&shared.control, &mut lender, shared.lease, |held| take(shared, held));
+    let mut unstarted = UnstartedPause::default();
+    lease::work(&shared.control, &mut lender, shared.lease, |held| take(shared, held, &mut unstarted));
+}
+
+/// The next pause of a slot whose command could not be started. What fails so once does for every task or job.
+struct UnstartedPause(Duration);
+
+impl Default for UnstartedPause {
+    fn default() -> Self {
+        Self(UNSTARTED_PAUSE)
+    }
+}
+
+impl UnstartedPause {
+    /// Returns the pause. The next one is twice as long.
+    fn next(&mut self) -> Duration {
+        let longer = UNSTARTED_PAUSE_MAX.min(self.0 * 2);
+        std::mem::replace(&mut self.0, longer)
+    }
 }
 
 /// How a command has ended.
@@ -243,9 +264,12 @@ enum Ran {
     Lost,
 }
 
-fn take<L: WorkLender>(shared: &WorkShared, mut held: HeldLease<'_, L>) {
+fn take<L: WorkLender>(shared: &WorkShared, mut held: HeldLease<'_, L>, unstarted: &mut UnstartedPause) {
     let name = held.lender().name(&held.lent);
     let ran = run(shared, &mut held);
+    if matches!(ran, Ran::Done | Ran::Failed(_)) {
+        *unstarted = UnstartedPause::default();
+    }
     let ended = match &ran {
         Ran::Done => held.end(WorkEnd::Done),
         Ran::Failed(reason) => held.end(WorkEnd::Failed { reason }),
@@ -259,7 +283,10 @@ fn take<L: WorkLender>(shared: &WorkShared, mut held: HeldLease<'_, L>) {
         (_, Ok(_)) => shared.counts.lost(&name, "its lease had ended"),
         (_, Err(error)) => shared.counts.lost(&name, &error.to_string()),
     }
-    held.pause();
+    match ran {
+        Ran::NotBegun(_) => held.pause_for(unstarted.next()),
+        _ => held.pause(),
+    }
 }
 
 /// Runs the command, and extends the lease meanwhile.
@@ -329,5 +356,12 @@ mod tests {
         assert!(!lender.end(&job, failed, Duration::ZERO).unwrap());
         assert!(lender.end(&job, failed, Duration::from_secs(1)).is_err());
         assert!(lender.end(&job, WorkEnd::Done, Duration::ZERO).is_err(), "what is done is done");
+    }
+
+    #[test]
+    fn pauses_of_a_slot_whose_command_cannot_be_started_double_up_to_five_minutes() {
+        let mut pause = UnstartedPause::default();
+        let seconds: Vec<u64> = (0..8).map(|_| pause.next().as_secs()).collect();
+        assert_eq!(seconds, [5, 10, 20, 40, 80, 160, 300, 300]);
     }
 }
