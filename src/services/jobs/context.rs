@@ -52,9 +52,6 @@ pub(super) struct JobsContext {
 
 /// A connection may wait in so many queues whatever the others do.
 const WAITS_OF_FEW: usize = 4;
-/// Places of the connections that wait in more.
-const WAITS_OF_MANY_MAX: usize = 4 * WAITERS_MAX;
-
 /// A place of a connection that waits, until this is dropped.
 pub(super) struct WaitingPlace<'r> {
     _of_many: Option<SemaphorePermit<'r>>,
@@ -73,7 +70,7 @@ pub(super) struct JobRooms {
 impl JobRooms {
     /// So many bytes for requests, and as many for replies.
     pub(super) fn new(bytes: usize) -> Self {
-        let waiting = Semaphore::new(WAITS_OF_MANY_MAX);
+        let waiting = Semaphore::new(WAITERS_MAX);
         Self { coming: Semaphore::new(bytes), going: Semaphore::new(bytes), waiting }
     }
 
@@ -172,7 +169,7 @@ mod tests {
     fn a_connection_that_waits_in_few_queues_has_a_place_whatever_the_others_do() {
         let rooms = JobRooms::new(0);
         let many: Vec<_> = std::iter::from_fn(|| rooms.place_to_wait(1 << 10)).collect();
-        assert_eq!(many.len(), WAITS_OF_MANY_MAX >> 10);
+        assert_eq!(many.len(), WAITERS_MAX >> 10);
         let few: Vec<_> = (0..100_000).map_while(|_| rooms.place_to_wait(WAITS_OF_FEW)).collect();
         assert_eq!(few.len(), 100_000);
         drop(many);

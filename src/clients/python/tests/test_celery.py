@@ -130,7 +130,7 @@ def test_the_highest_priority_goes_first_and_equal_ones_in_order(connection, nam
 
 def test_a_task_with_an_eta_is_delayed_by_the_server_and_never_expires_there(connection, client, name):
     producer, now = connection.Producer(), datetime.now(timezone.utc)
-    soon, later = (now + timedelta(seconds=seconds) for seconds in (0.3, 1000))
+    soon, later = (now + timedelta(seconds=seconds) for seconds in (3, 1000))
     for eta in (soon.isoformat(), later.isoformat(), later.replace(tzinfo=None).isoformat(), None):
         headers = {"task": "add", "id": "x", "eta": eta, "expires": now.isoformat()}
         producer.publish(f"{eta}", routing_key=name, headers=headers, expiration=0)

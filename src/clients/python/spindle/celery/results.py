@@ -10,13 +10,25 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from celery import states
 from celery.backends.asynchronous import BaseResultConsumer
-from celery.result import result_from_tuple
 
 from ..errors import Malformed, Timeout
 
 _log = logging.getLogger("spindle")
 # Who reads too slowly loses notifications. After so many seconds without one, all results are looked at.
 LOOK_SECONDS = 10.0
+
+
+def check_child(child: Any) -> None:
+    """Raises if Celery cannot make a result of this. A result that is made and let go is not waited for any more, also by
+    those who wait for the same task: a task that is tried again is a child of itself."""
+    own, parts = child
+    task_id, parent = own if isinstance(own, (list, tuple)) else (own, None)
+    if not isinstance(task_id, str):
+        raise ValueError("the id of a child is no text")
+    if parent:
+        check_child(parent)
+    for part in parts or ():
+        check_child(part)
 
 
 class ResultConsumer(BaseResultConsumer):
@@ -127,7 +139,7 @@ class ResultConsumer(BaseResultConsumer):
             if meta["task_id"] != task_id:
                 raise ValueError("it is that of another task")
             for child in meta.get("children") or ():
-                result_from_tuple(child, self.app)
+                check_child(child)
             return meta
         except Exception as error:
             _log.error("the result of task %s cannot be read: %r", task_id, error)
