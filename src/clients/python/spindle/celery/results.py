@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import threading
 import time
@@ -39,6 +40,7 @@ class ResultConsumer(BaseResultConsumer):
         self._begin()
 
     def _begin(self) -> None:
+        self._process = os.getpid()
         self._notifications: Any = None
         # The tasks that are waited for, by the key of their result.
         self._tasks: Dict[bytes, Any] = {}
@@ -77,6 +79,9 @@ class ResultConsumer(BaseResultConsumer):
 
     def consume_from(self, task_id: Any) -> None:
         """The result of this task is waited for."""
+        if self._process != os.getpid():
+            # Not every version says that the process is a child.
+            self._begin()
         with self._lock:
             if self._notifications is None:
                 self._notifications = self.backend.notifications()
