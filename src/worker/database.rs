@@ -45,8 +45,7 @@ fn values(shared: &WorkerShared, ids: &[u64], after: &mut u64) -> Vec<(u64, Stri
         if shared.config.command.is_some() && shared.control.stopper.is_stopping() {
             break;
         }
-        // The rows are locked as long as the transaction lasts.
-        match shared.value(id, || Some(shared.config.lease)) {
+        match shared.value(id, || true) {
             Ok(value) => values.push((id, value)),
             Err(why) => {
                 shared.given_back(id, &why);

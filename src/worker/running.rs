@@ -161,30 +161,29 @@ impl RunningCommand {
         Ok(running)
     }
 
-    /// Reads the output until the command ends, takes longer than `limit`, or `beat` returns `None`. It is called after
-    /// `first`, and then after each time that it returns.
+    /// Reads the output until the command ends, takes longer than `limit`, or `beat` returns false, which is called every
+    /// `interval`.
     ///
     /// # Errors
     /// The error of the system.
     pub(super) fn watch(
         &mut self,
         limit: Option<Duration>,
-        first: Duration,
-        mut beat: impl FnMut() -> Option<Duration>,
+        interval: Duration,
+        mut beat: impl FnMut() -> bool,
     ) -> io::Result<CommandEnd> {
         let (clock, process) = (Clock::start(), pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty())?);
-        let since_start = || Duration::from_nanos(clock.now().nanos());
-        let mut next_beat = first;
+        let mut next_beat = interval;
         loop {
-            let mut passed = since_start();
+            let passed = Duration::from_nanos(clock.now().nanos());
             if limit.is_some_and(|limit| passed >= limit) {
                 return Ok(CommandEnd::TooLong);
             }
             if passed >= next_beat {
-                let Some(next) = beat() else { return Ok(CommandEnd::Lost) };
-                // A beat takes its time, if the server is silent.
-                passed = since_start();
-                next_beat = passed.saturating_add(next);
+                if !beat() {
+                    return Ok(CommandEnd::Lost);
+                }
+                next_beat = passed + interval;
             }
             let until = limit.map_or(next_beat, |limit| limit.min(next_beat));
             let sleep = Timespec::try_from(until.saturating_sub(passed)).map_err(io::Error::other)?;
