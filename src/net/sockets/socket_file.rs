@@ -1,4 +1,4 @@
-//! The file of a socket that listens at `ipc://PATH`.
+//! The file of a socket that listens at a path.
 //!
 //! ```text
 //! nothing there, or a socket at which nobody listens ──► bind: the file is this server's ──► drop: it is removed

@@ -115,7 +115,7 @@ fn parse(endpoint: &str) -> Result<ListenAddress, BindError> {
             let host = address(host).ok_or_else(|| bind_error(endpoint, Errno::ADDRNOTAVAIL.raw_os_error()))?;
             Ok(SocketAddr::new(host, port).into())
         }
-        Some(("ipc", name)) if !matches!(name, "" | "*" | "@") => Ok(ListenAddress::Local(name.to_owned())),
+        Some(("ipc", name)) if name != "*" => ListenAddress::local(name).map_err(|_| not_one()),
         _ => Err(not_one()),
     }
 }
