@@ -26,9 +26,11 @@ pub struct EventCommand {
 }
 
 impl EventCommand {
-    /// Returns the value of an event, or why there is none. Calls `beat` every `interval`, which returns whether to go
-    /// on.
-    pub(super) fn run(&self, id: u64, interval: Duration, beat: impl FnMut() -> bool) -> Result<String, String> {
+    /// Returns the value of an event, or why there is none. Calls `beat` before the command starts, and then each time
+    /// that it has returned. `None`: the event is lost.
+    pub(super) fn run(&self, id: u64, mut beat: impl FnMut() -> Option<Duration>) -> Result<String, String> {
+        let lost = || "the event is another's meanwhile".to_owned();
+        let first = beat().ok_or_else(lost)?;
         let start = CommandStart {
             text: format!("{} \"$@\"", self.text),
             arguments: vec![id.to_string()],
@@ -38,13 +40,13 @@ impl EventCommand {
         };
         let mut running =
             RunningCommand::start(start).map_err(|error| format!("the command cannot be run: {error}"))?;
-        match running.watch(Some(self.limit), interval, beat) {
+        match running.watch(Some(self.limit), first, beat) {
             Ok(CommandEnd::Status(status)) if status.success() => {}
             Ok(CommandEnd::Status(status)) => return Err(format!("the command has ended with {status}")),
             Ok(CommandEnd::TooLong) => {
                 return Err(format!("the command has taken longer than {} s", self.limit.as_secs_f64()));
             }
-            Ok(CommandEnd::Lost) => return Err("the event is another's meanwhile".to_owned()),
+            Ok(CommandEnd::Lost) => return Err(lost()),
             Err(error) => return Err(format!("the command cannot be watched: {error}")),
         }
         match running.into_line() {
@@ -76,7 +78,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(600);
 
     fn run(text: &str) -> Result<String, String> {
-        EventCommand { text: text.to_owned(), limit: LONG }.run(7, LONG, || true)
+        EventCommand { text: text.to_owned(), limit: LONG }.run(7, || Some(LONG))
     }
 
     #[test]
@@ -107,8 +109,9 @@ mod tests {
     #[test]
     fn a_command_that_takes_too_long_is_killed_with_what_it_has_started() {
         let slow = EventCommand { text: "sleep 600; echo".to_owned(), limit: Duration::from_millis(20) };
-        assert!(slow.run(7, LONG, || true).unwrap_err().contains("longer than 0.02 s"));
+        assert!(slow.run(7, || Some(LONG)).unwrap_err().contains("longer than 0.02 s"));
         let lost = EventCommand { text: "sleep 600; echo".to_owned(), limit: LONG };
-        assert!(lost.run(7, Duration::from_millis(5), || false).unwrap_err().contains("another's"));
+        let mut beats = vec![Duration::from_millis(5)];
+        assert!(lost.run(7, || beats.pop()).unwrap_err().contains("another's"));
     }
 }

@@ -45,7 +45,8 @@ fn values(shared: &WorkerShared, ids: &[u64], after: &mut u64) -> Vec<(u64, Stri
         if shared.config.command.is_some() && shared.control.stopper.is_stopping() {
             break;
         }
-        match shared.value(id, || true) {
+        // The rows are locked as long as the transaction lasts.
+        match shared.value(id, || Some(shared.config.lease)) {
             Ok(value) => values.push((id, value)),
             Err(why) => {
                 shared.given_back(id, &why);

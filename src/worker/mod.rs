@@ -18,6 +18,8 @@ mod database;
 mod lease;
 mod queue;
 mod running;
+#[cfg(test)]
+mod tests;
 mod work;
 
 use std::io;
@@ -313,11 +315,11 @@ impl Drop for RunningWorker {
 }
 
 impl WorkerShared {
-    /// Returns the value of an event, or why there is none. While a command runs, `beat` is called three times in each
-    /// lease and returns whether to continue.
-    fn value(&self, id: u64, beat: impl FnMut() -> bool) -> Result<String, String> {
+    /// Returns the value of an event, or why there is none. If a command is run, `beat` is called before, and then each
+    /// time that it has returned. `None`: the event is lost.
+    fn value(&self, id: u64, beat: impl FnMut() -> Option<Duration>) -> Result<String, String> {
         match &self.config.command {
-            Some(command) => command.run(id, self.config.lease / 3, beat),
+            Some(command) => command.run(id, beat),
             None => Ok(word(self.control.jitter.draw()).to_owned()),
         }
     }

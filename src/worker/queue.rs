@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use super::WorkerShared;
-use super::lease::{self, Failure, HeldLease, Lender, millis};
+use super::lease::{self, Failure, HeldLease, Lender, millis, patience};
 use crate::clients::rust::tasks::{Error, Lent, TIMEOUT_DEFAULT, TasksClient};
 use crate::services::tasks::wire::RepayStatus;
 
@@ -39,19 +39,24 @@ impl Lender for EventLender {
     type End<'e> = EventEnd<'e>;
     type Error = Error;
 
+    const IS_LENT_FOR_LENGTH: bool = true;
+
     fn lend(&mut self, over: BorrowedFd<'_>) -> Result<Option<Lent>, Error> {
+        self.client.set_timeout(TIMEOUT_DEFAULT);
         self.client.lend_unless(millis(self.length), over)
     }
 
-    fn extend(&mut self, lent: &Lent) -> Result<bool, Error> {
+    fn extend(&mut self, lent: &Lent, left: Duration) -> Result<bool, Error> {
+        self.client.set_timeout(TIMEOUT_DEFAULT.min(patience(left)));
         self.client.heartbeat(lent.lend_key, &lent.key, millis(self.length))
     }
 
-    fn end(&mut self, lent: &Lent, EventEnd { value, status }: EventEnd<'_>) -> Result<bool, Error> {
+    fn end(&mut self, lent: &Lent, EventEnd { value, status }: EventEnd<'_>, _left: Duration) -> Result<bool, Error> {
+        self.client.set_timeout(TIMEOUT_DEFAULT);
         self.client.repay(lent.lend_key, &lent.key, value, status)
     }
 
-    fn failure(error: &Error) -> Failure {
+    fn failure(error: &Error, _end: EventEnd<'_>) -> Failure {
         failure(error)
     }
 }

@@ -161,29 +161,30 @@ impl RunningCommand {
         Ok(running)
     }
 
-    /// Reads the output until the command ends, takes longer than `limit`, or `beat` returns false, which is called every
-    /// `interval`.
+    /// Reads the output until the command ends, takes longer than `limit`, or `beat` returns `None`. It is called after
+    /// `first`, and then after each time that it returns.
     ///
     /// # Errors
     /// The error of the system.
     pub(super) fn watch(
         &mut self,
         limit: Option<Duration>,
-        interval: Duration,
-        mut beat: impl FnMut() -> bool,
+        first: Duration,
+        mut beat: impl FnMut() -> Option<Duration>,
     ) -> io::Result<CommandEnd> {
         let (clock, process) = (Clock::start(), pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty())?);
-        let mut next_beat = interval;
+        let since_start = || Duration::from_nanos(clock.now().nanos());
+        let mut next_beat = first;
         loop {
-            let passed = Duration::from_nanos(clock.now().nanos());
+            let mut passed = since_start();
             if limit.is_some_and(|limit| passed >= limit) {
                 return Ok(CommandEnd::TooLong);
             }
             if passed >= next_beat {
-                if !beat() {
-                    return Ok(CommandEnd::Lost);
-                }
-                next_beat = passed + interval;
+                let Some(next) = beat() else { return Ok(CommandEnd::Lost) };
+                // A beat takes its time, if the server is silent.
+                passed = since_start();
+                next_beat = passed.saturating_add(next);
             }
             let until = limit.map_or(next_beat, |limit| limit.min(next_beat));
             let sleep = Timespec::try_from(until.saturating_sub(passed)).map_err(io::Error::other)?;

@@ -81,6 +81,7 @@ fn what_is_malformed_is_refused_and_changes_nothing() {
         ("GET /queues".to_owned(), "family is tasks or jobs"),
         ("GET /queues?family=events".to_owned(), "family is tasks or jobs"),
         ("GET /queues?family=jobs&moste=1".to_owned(), "no parameter moste"),
+        ("GET /queues?family=jobs&queue=".to_owned(), "1 to 255 bytes"),
         (format!("GET /queues/peek?{jobs}"), "state is"),
         (format!("GET /queues/peek?{jobs}&state=gone"), "state is"),
         (format!("GET /queues/peek?{jobs}&state=ready&most=-1"), "most is a whole number"),
@@ -111,6 +112,20 @@ fn what_is_malformed_is_refused_and_changes_nothing() {
     server.stop();
 }
 
+#[test]
+fn one_queue_is_shown_without_the_others() {
+    let server = Server::start(&["--admin", "0", "--jobs", "0"]);
+    assert!(spindle(&["job", "pause", "other", "--admin", server.admin()]).status.success());
+    add(&server, "mail", &[]);
+    let shown = |queue: &str| ask(server.admin(), &format!("GET /queues?family=jobs&queue={queue}"), "").1;
+    let mail = shown("mail");
+    assert_eq!((&mail["queues"][0]["name"], &mail["queues"][0]["ready"]), (&json!("mail"), &json!(1)));
+    assert_eq!((mail["queues"].as_array().unwrap().len(), &mail["next"]), (1, &Value::Null));
+    assert_eq!(shown("other")["queues"][0]["paused"], true);
+    assert_eq!(shown("mai"), json!({ "queues": [], "next": null }));
+    server.stop();
+}
+
 /// Ada may write the queue mail, eve may read all, and root may do everything.
 #[test]
 fn with_users_each_request_needs_its_access_to_the_queue() {
@@ -125,6 +140,7 @@ fn with_users_each_request_needs_its_access_to_the_queue() {
     };
     let requests = |queue: &str| {
         [
+            format!("GET /queues?family=jobs&queue={queue}"),
             format!("GET /queues/peek?family=jobs&queue={queue}&state=ready"),
             format!("POST /queues/kick?family=jobs&queue={queue}&state=dead"),
             format!("POST /queues/configure?family=jobs&queue={queue}&tries=7"),
@@ -132,12 +148,12 @@ fn with_users_each_request_needs_its_access_to_the_queue() {
         ]
     };
     let statuses = |user: &str, queue: &str| requests(queue).map(|request| of(user, &request));
-    assert_eq!(statuses(ADA, "mail"), [200, 200, 403, 403]);
-    assert_eq!(statuses(ADA, "other"), [403; 4]);
-    assert_eq!(statuses(EVE, "mail"), [200, 403, 403, 403]);
-    assert_eq!(statuses(ROOT, "other"), [200; 4]);
+    assert_eq!(statuses(ADA, "mail"), [200, 200, 200, 403, 403]);
+    assert_eq!(statuses(ADA, "other"), [403; 5]);
+    assert_eq!(statuses(EVE, "mail"), [200, 200, 403, 403, 403]);
+    assert_eq!(statuses(ROOT, "other"), [200; 5]);
     let anonymous = requests("mail").map(|request| ask(served.server.admin(), &request, CHANGE).0);
-    assert_eq!(anonymous, [401; 4]);
+    assert_eq!(anonymous, [401; 5]);
     let names = |user: &str| {
         let headers = format!("Authorization: {user}\r\n");
         let (_, page) = ask(served.server.admin(), "GET /queues?family=jobs", &headers);

@@ -40,6 +40,12 @@ pub(crate) trait QueueOperator {
     /// All queues that the user may see.
     fn queues(&mut self) -> Result<Vec<Value>, CommandError>;
 
+    /// The queue with this name, if it is there.
+    fn queue(&mut self, queue: &[u8]) -> Result<Option<Value>, CommandError> {
+        let wanted = Hex::OFF.shown_in_json(queue);
+        Ok(self.queues()?.into_iter().find(|queue| name(queue) == Some(&wanted)))
+    }
+
     /// A page, and where the next one begins.
     fn page(&mut self, page: &WantedPage<'_>) -> Result<(Vec<Value>, Option<String>), CommandError>;
 
@@ -282,8 +288,7 @@ fn name(queue: &Value) -> Option<&str> {
 /// Prints all that is known of a queue.
 pub(super) fn stats<S: QueueServer>(of: &S, queue: &QueueOperand, out: &mut impl Write) -> Result<(), CommandError> {
     let format = of.format();
-    let wanted = Hex::OFF.shown_in_json(&queue.name(format.hex)?);
-    let found = of.operator()?.queues()?.into_iter().find(|queue| name(queue) == Some(&wanted));
+    let found = of.operator()?.queue(&queue.name(format.hex)?)?;
     let queue = found.ok_or_else(|| {
         let word = S::WORD;
         CommandError::NotFound(format!(

@@ -30,12 +30,14 @@ pub enum Error {
     /// The address is malformed: correct it.
     #[error("cannot use address {0}: it should look like HOST:PORT")]
     Address(String),
-    /// No server has accepted the connection or replied in time: start the server, or wait longer. It is unknown
-    /// whether it has executed the request.
+    /// No server has accepted the connection or replied in time: start the server, or wait longer. If the request was
+    /// sent, it is unknown whether the server has executed it.
     #[error("no answer from {address} ({source}): is a server with --jobs running there?")]
     NoAnswer {
         /// The address of the server.
         address: String,
+        /// Whether the request may have been sent. It was not if the server did not accept the connection.
+        is_sent: bool,
         /// The error of the system.
         source: io::Error,
     },
@@ -368,8 +370,10 @@ impl JobsClient {
             stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
             Ok(Some(answer))
         };
-        let answer = answered()
-            .map_err(|source| Error::NoAnswer { address: address(), source: or_late(source, self.timeout) })?;
+        let answer = answered().map_err(|source| {
+            let source = or_late(source, self.timeout);
+            Error::NoAnswer { address: address(), is_sent: true, source }
+        })?;
         match answer.as_ref().and_then(|answer| TlsFault::of_reply(answer, &self.address)) {
             Some(fault) => Err(Error::Tls(fault)),
             None => Ok(answer),
@@ -382,7 +386,7 @@ impl JobsClient {
         connected.map_err(|fault| match fault {
             ConnectFault::Address(_) => Error::Address(address),
             ConnectFault::Unknown(unknown) => Error::UnknownHost(unknown),
-            ConnectFault::NoAnswer(source) => Error::NoAnswer { address, source },
+            ConnectFault::NoAnswer(source) => Error::NoAnswer { address, is_sent: false, source },
             ConnectFault::Tls(fault) => Error::Tls(fault),
         })
     }

@@ -82,6 +82,11 @@ impl NamedQueues {
         }
     }
 
+    /// The request for the figures of this queue. It is answered as [`QueueRequest::Queues`].
+    pub(crate) fn show(&self, name: &[u8]) -> TaskCall {
+        self.of_one(self.named(name), tasks::Request::ShowQueue)
+    }
+
     /// What only takes a turn.
     pub(super) fn refusal(&self) -> TaskCall {
         self.of_one(self.default_queue(), tasks::Request::Refuse)

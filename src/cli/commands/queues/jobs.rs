@@ -76,6 +76,11 @@ impl QueueOperator for JobQueues {
         }
     }
 
+    fn queue(&mut self, queue: &[u8]) -> Result<Option<Value>, CommandError> {
+        let mut page = document(&self.0, &asking("/queues", &parameter("queue", queue)))?;
+        Ok(list(&mut page, "queues").pop())
+    }
+
     fn page(&mut self, page: &WantedPage<'_>) -> Result<(Vec<Value>, Option<String>), CommandError> {
         let WantedPage { queue, state, group, from, most, first_bytes } = page;
         let numbers = format!("&state={}&most={most}&bytes={first_bytes}", state_word(*state));

@@ -1,7 +1,7 @@
 //! The queues of tasks and of jobs, as an operator sees and changes them.
 //!
 //! ```text
-//! GET  /queues       they and their figures       POST /queues/kick        dead or delayed tasks are ready again
+//! GET  /queues       all or one, with figures     POST /queues/kick        dead or delayed tasks are ready again
 //! GET  /queues/peek  tasks in a state, a page     POST /queues/purge       tasks are gone for good
 //!                                                 POST /queues/configure   settings, and a pause
 //! ```
@@ -31,9 +31,9 @@ use crate::net::http::{HttpRefusal, json_response, permitted};
 use crate::net::tcp::{AnswerReceiver, FailureSender, QueueRequests, Unanswered};
 use crate::security::{Access, Identity, Resource};
 use crate::services::jobs::wire::JobId;
-use crate::services::tasks::calls::{NamedQueues, reply};
+use crate::services::tasks::calls::{NamedQueues, TaskCall, reply};
 use crate::services::tasks::handle;
-use crate::services::tasks::wire::{AnyReply, AnyRequest, Counters, Kicked, QueueReply, QueueRequest};
+use crate::services::tasks::wire::{AnyReply, AnyRequest, Counters, Kicked, QueueReply, QueueRequest, Verb};
 use crate::tasks::{QueueChange, Tasks};
 use document::{queue_json, task_json};
 use query::Parameters;
@@ -82,23 +82,20 @@ impl AdminQueues {
         }
     }
 
-    /// Has a request carried out. `read` sees the reply.
+    /// Has a request carried out. `read` sees the reply, which is one to `verb`.
     async fn ask<T>(
         &self,
-        family: WorkFamily,
-        request: QueueRequest<'_>,
+        call: TaskCall,
+        verb: Verb,
         read: impl FnOnce(QueueReply<'_>) -> Option<T>,
     ) -> Result<T, QueueRefusal> {
-        let queues = self.of(family).ok_or(QueueRefusal::Off(family))?;
-        let request = AnyRequest::OfQueues(request);
-        let call = queues.call(handle::Access::Full, &request);
         let answer = self.requests.submit(call.queue, call.request).await.map_err(QueueRefusal::Unanswered)?;
         let outcome = self.requests.read(answer).await.map_err(|error| {
             // The send fails if the server is ending already.
             let _ending = self.failed.send(error);
             QueueRefusal::Unanswered(Unanswered::Gone)
         })?;
-        match reply(request.verb(), &outcome, || Counters::Eight([0; 8])) {
+        match reply(verb, &outcome, || Counters::Eight([0; 8])) {
             AnyReply::OfQueues(reply) => read(reply).ok_or(QueueRefusal::NoRoom),
             AnyReply::Plain(_) => Err(QueueRefusal::NoRoom),
         }
@@ -225,7 +222,13 @@ impl<'c> QueueAsk<'c> {
         request: QueueRequest<'_>,
         read: impl FnOnce(QueueReply<'_>) -> Option<T>,
     ) -> Result<T, QueueRefusal> {
-        self.queues.ask(self.family, request, read).await
+        let request = AnyRequest::OfQueues(request);
+        self.queues.ask(self.named()?.call(handle::Access::Full, &request), request.verb(), read).await
+    }
+
+    /// The queues of the family.
+    fn named(&self) -> Result<&NamedQueues, QueueRefusal> {
+        self.queues.of(self.family).ok_or(QueueRefusal::Off(self.family))
     }
 }
 
@@ -234,10 +237,10 @@ fn document(json: &Value) -> Response {
 }
 
 async fn list(State(served): Served, request: Request) -> Result<Response, QueueRefusal> {
-    let ask = QueueAsk::read(&served, &request, &["from", "most"])?;
+    let ask = QueueAsk::read(&served, &request, &["queue", "from", "most"])?;
+    let one = ask.parameters.bytes("queue").map(|_| ask.queue(Access::Read)).transpose()?;
     let (from, most) = (ask.parameters.number("from", 0)?, ask.parameters.number("most", QUEUES_PAGE_MAX)?);
-    let request = QueueRequest::Queues { from, most: most.min(QUEUES_PAGE_MAX) };
-    let page = ask.ask(request, |reply| match reply {
+    let page = |reply: QueueReply<'_>| match reply {
         QueueReply::Queues(queues, next) => {
             let may_see = |name: &[u8]| ask.user.as_ref().is_none_or(|user| user.may(Access::Read, ask.resource(name)));
             let seen = queues.iter().filter(|queue| may_see(queue.name));
@@ -245,8 +248,12 @@ async fn list(State(served): Served, request: Request) -> Result<Response, Queue
             Some(json!({ "queues": queues, "next": next }))
         }
         _ => None,
-    });
-    Ok(document(&page.await?))
+    };
+    let page = match one {
+        Some(queue) => ask.queues.ask(ask.named()?.show(queue), Verb::Queues, page).await?,
+        None => ask.ask(QueueRequest::Queues { from, most: most.min(QUEUES_PAGE_MAX) }, page).await?,
+    };
+    Ok(document(&page))
 }
 
 async fn peek(State(served): Served, request: Request) -> Result<Response, QueueRefusal> {
