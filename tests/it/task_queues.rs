@@ -137,6 +137,22 @@ fn each_queue_has_its_own_keys_and_the_old_requests_in_it_their_old_replies() {
     server.stop();
 }
 
+/// The page of the protocol names the number.
+#[test]
+fn a_page_has_no_more_than_the_first_kilobyte_of_a_value() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start_tasks(folder.path(), &[]);
+    let mut client = connect(&server);
+    add(&mut client, &[b"mail"], b"k", &[b'v'; 2_000], AddTerms::default());
+    for (first_bytes, shown) in [(0, 0), (1_023, 1_023), (1_024, 1_024), (u32::MAX, 1_024)] {
+        let (queue, state, from) = (&b"mail"[..], BrowsedState::Ready, BrowsePlace::default());
+        let browse = QueueRequest::Browse { queue, state, group: None, from, most: 1, first_bytes };
+        let AnyReply::OfQueues(QueueReply::Browsed(page, _)) = ask(&mut client, browse) else { panic!("a page") };
+        assert_eq!((page[0].bytes, page[0].first), (2_000, &[b'v'; 2_000][..shown]));
+    }
+    server.stop();
+}
+
 #[test]
 fn a_task_that_fails_too_often_is_dead_with_its_reason_also_after_a_kill() {
     let folder = tempfile::tempdir().unwrap();
