@@ -40,7 +40,7 @@ impl NeededRecords {
 
     /// Adds what this answer needs.
     pub(super) fn add(&mut self, outcome: &Outcome) {
-        self.values.extend(outcome.payloads().filter_map(Payload::stored));
+        outcome.each_payload(|payload| self.values.extend(payload.stored()));
         if let Outcome::Browsed(page) = outcome {
             let stored = page.tasks.iter().filter(|task| task.reason == ShownReason::Stored);
             self.records.extend(stored.map(|task| task.place));
@@ -49,14 +49,12 @@ impl NeededRecords {
 }
 
 impl Outcome {
-    fn payloads(&self) -> impl Iterator<Item = &Payload> {
-        let (leases, tasks) = match self {
-            Self::LeasedMany(leases) => (&leases[..], &[][..]),
-            Self::Browsed(page) => (&[][..], &page.tasks[..]),
-            _ => (&[][..], &[][..]),
-        };
-        let many = leases.iter().map(|lease| &lease.payload).chain(tasks.iter().map(|task| &task.payload));
-        self.payload().into_iter().chain(many)
+    fn each_payload<'o>(&'o self, mut take: impl FnMut(&'o Payload)) {
+        match self {
+            Self::LeasedMany(leases) => leases.iter().for_each(|lease| take(&lease.payload)),
+            Self::Browsed(page) => page.tasks.iter().for_each(|task| take(&task.payload)),
+            _ => self.payload().into_iter().for_each(take),
+        }
     }
 
     /// The values of leases and of a task that was found.
@@ -72,9 +70,15 @@ impl Outcome {
     /// Whether something of the answer is still in the store.
     #[must_use]
     pub fn is_stored(&self) -> bool {
-        let has_reasons =
-            matches!(self, Self::Browsed(page) if page.tasks.iter().any(|task| task.reason == ShownReason::Stored));
-        has_reasons || self.payloads().any(|payload| payload.stored().is_some())
+        match self {
+            Self::LeasedMany(leases) => leases.iter().any(|lease| lease.payload.stored().is_some()),
+            Self::Browsed(page) => {
+                let is_stored =
+                    |task: &BrowsedTask| task.reason == ShownReason::Stored || task.payload.stored().is_some();
+                page.tasks.iter().any(is_stored)
+            }
+            _ => self.payload().is_some_and(|payload| payload.stored().is_some()),
+        }
     }
 
     /// The bytes of its values that are still in the store.
@@ -83,29 +87,31 @@ impl Outcome {
         if let Self::Browsed(page) = self {
             return page.tasks.len() * page.first_bytes as usize;
         }
-        self.payloads().filter(|payload| payload.stored().is_some()).map(|payload| payload.bytes(before)).sum()
+        let mut bytes = 0;
+        self.each_payload(|payload| bytes += payload.stored().map_or(0, |_| payload.bytes(before)));
+        bytes
     }
 
     /// The memory of its values and keys.
     #[must_use]
     pub fn memory(&self) -> usize {
-        let values: usize = self.payloads().map(|payload| payload.bytes(None)).sum();
-        values
-            + match self {
-                Self::Leased { key, .. } => key.len(),
-                Self::LeasedMany(leases) => {
-                    leases.iter().map(|lease| size_of::<GrantedLease>() + lease.key.len()).sum()
-                }
-                Self::Browsed(page) => page.tasks.iter().map(BrowsedTask::memory).sum(),
-                Self::Many(outcomes) => outcomes.len() * size_of::<Self>(),
-                _ => 0,
+        let bytes = |payload: &Payload| payload.bytes(None);
+        match self {
+            Self::Leased { key, payload, .. } => key.len() + bytes(payload),
+            Self::LeasedMany(leases) => {
+                leases.iter().map(|lease| size_of::<GrantedLease>() + lease.key.len() + bytes(&lease.payload)).sum()
             }
+            Self::Browsed(page) => page.tasks.iter().map(|task| task.memory() + bytes(&task.payload)).sum(),
+            Self::Many(outcomes) => outcomes.len() * size_of::<Self>(),
+            _ => self.payload().map_or(0, bytes),
+        }
     }
 
     /// Where the first of its values stands on the disk.
     #[must_use]
     pub fn order(&self, before: Option<&dyn StoreSnapshot>) -> ReadOrder {
-        let first = self.payloads().find_map(Payload::stored);
+        let mut first = None;
+        self.each_payload(|payload| first = first.or_else(|| payload.stored()));
         before.zip(first).map_or_else(ReadOrder::default, |(before, key)| before.order(&key))
     }
 

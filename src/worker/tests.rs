@@ -53,12 +53,17 @@ impl JobServer {
     /// Works on the job with this command, until the server has had this verb so often. Returns the totals, and the verbs of
     /// all requests but the first, which is that of a worker that starts.
     fn work(self, command: &str, last: &str, times: usize) -> (WorkerTotals, Vec<String>) {
+        self.work_for(Duration::from_secs(600), command, last, times)
+    }
+
+    /// The same with leases of this length.
+    fn work_for(self, lease: Duration, command: &str, last: &str, times: usize) -> (WorkerTotals, Vec<String>) {
         let client = JobsClient::new(&self.address);
         let running = start_work(WorkConfig {
             source: WorkSource::Jobs { client, queue: b"mail".to_vec() },
             command: WorkCommand { text: command.to_owned(), limit: None },
             slots: 1,
-            lease: Duration::from_secs(600),
+            lease,
         });
         let running = running.unwrap();
         let mut lines: Vec<String> = Vec::new();
@@ -122,6 +127,19 @@ fn a_job_whose_lease_is_another_s_when_it_comes_is_not_begun() {
     });
     let (totals, verbs) = server.work("true", "WAIT", 2);
     assert_eq!(verbs, ["WAIT", "TOUCH", "WAIT"]);
+    assert_eq!(totals, WorkerTotals { lost: 1, ..WorkerTotals::default() });
+}
+
+/// Another worker has the job by then, and the protocol has no token.
+#[test]
+fn a_job_whose_lease_is_lost_while_its_command_runs_is_not_failed() {
+    let server = JobServer::start(|verb, before| match (verb, before) {
+        ("WAIT", _) => JOB,
+        ("TOUCH", 1..) => "NO",
+        _ => "OK",
+    });
+    let (totals, verbs) = server.work_for(Duration::from_secs(3), "sleep 600", "WAIT", 2);
+    assert!(verbs.iter().all(|verb| ["WAIT", "TOUCH"].contains(&&verb[..])), "{verbs:?}");
     assert_eq!(totals, WorkerTotals { lost: 1, ..WorkerTotals::default() });
 }
 

@@ -45,8 +45,7 @@ impl LeaseTimers {
     }
 
     /// Notes whether leases are left that are due.
-    fn note_left(&mut self) -> Progress {
-        let is_behind = self.is_due();
+    fn note_left(&mut self, is_behind: bool) -> Progress {
         self.due_until = if is_behind { self.now } else { 0 };
         if is_behind { Progress::More } else { Progress::Done }
     }
@@ -68,12 +67,18 @@ impl Engine {
         self.timers.now = self.timers.now.max(now);
         self.waits.leases_left = LEASES_PER_BATCH;
         let mut left = EXPIRE_BUDGET;
-        while left > 0 && self.timers.is_due() && self.batch_bytes() < TASKS_BATCH_BYTES {
+        // A search of the wheel costs as much as a small request.
+        let mut is_due = self.timers.is_due();
+        while left > 0 && is_due && self.batch_bytes() < TASKS_BATCH_BYTES {
             left -= self.expire_some(left, store).clamp(1, left);
+            is_due = self.timers.is_due();
         }
-        self.sweep_some();
-        self.grant_all(store);
-        self.timers.note_left()
+        if self.has_to_grant() || !self.sweeps.is_empty() {
+            self.sweep_some();
+            self.grant_all(store);
+            is_due = self.timers.is_due();
+        }
+        self.timers.note_left(is_due)
     }
 
     /// Takes at most `budget` leases that are due from the wheel, and no more when their records have [`TASKS_BATCH_BYTES`].
