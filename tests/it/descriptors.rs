@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use spindle::clients::rust::events::EventsClient as Events;
@@ -252,6 +252,13 @@ fn health_is_answered_while_all_connections_are_at_work() {
     for _ in 0..40 {
         assert_eq!((get(address, "/health").0, get(address, "/ready").0), (200, 200));
     }
+    // It does not keep the place of the next one.
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
     let (status, body) = get(address, "/stats");
     assert!(status == 503 && body.contains("at work"), "{status} {body}");
     for mut stream in at_work {
