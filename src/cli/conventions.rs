@@ -62,6 +62,9 @@ pub(super) fn advice(error: &Error) -> String {
         Some(ContextValue::Strings(words)) => {
             words.last().map_or_else(String::new, |word| format!("did you mean {word}? "))
         }
+        _ if error.kind() == ErrorKind::UnknownArgument && is_negative(error) => {
+            "no time here is negative; write -- before the operands if it is one of them; ".to_owned()
+        }
         _ if error.kind() == ErrorKind::UnknownArgument && is_operand(error) => {
             "write -- before the operands if it is one of them; ".to_owned()
         }
@@ -73,6 +76,13 @@ pub(super) fn advice(error: &Error) -> String {
 fn is_operand(error: &Error) -> bool {
     let flag = error.get(ContextKind::InvalidArg);
     matches!(flag, Some(ContextValue::String(flag)) if flag.starts_with('-') && !flag.starts_with("--"))
+}
+
+/// Whether the unknown flag begins like a negative number.
+fn is_negative(error: &Error) -> bool {
+    let flag = error.get(ContextKind::InvalidArg);
+    let rest = if let Some(ContextValue::String(flag)) = flag { flag.strip_prefix('-') } else { None };
+    rest.is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_digit()))
 }
 
 #[cfg(test)]

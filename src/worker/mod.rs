@@ -300,7 +300,6 @@ impl RunningWorker {
 
     fn end(&mut self) {
         self.control.stopper.stop();
-        tracing::info!("stopping: nothing more is taken, and what runs is finished");
         for slot in self.slots.drain(..) {
             // A thread that panics has ended the process.
             let _ended = slot.join();

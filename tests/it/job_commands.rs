@@ -1,5 +1,7 @@
 //! `spindle job`: options, waiting and giving back over TCP, and the words of an operator over `--admin`.
 
+use std::net::TcpListener;
+
 use serde_json::{Value, json};
 
 use crate::harness::{Server, spindle};
@@ -134,4 +136,26 @@ fn a_server_without_jobs_or_without_admin_says_what_to_start() {
     let nowhere = spindle(&["job", "list", "--admin", &crate::harness::free_port().to_string()]);
     let said = String::from_utf8(nowhere.stderr).unwrap();
     assert!(nowhere.status.code() == Some(1) && said.contains("with --admin"), "{said}");
+}
+
+/// It was waited for as long as for the end of a purge.
+#[test]
+fn a_server_that_does_not_answer_an_operator_is_given_up() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let output = spindle(&["job", "list", "--admin", &silent.local_addr().unwrap().to_string()]);
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn what_is_typed_wrongly_is_refused_before_anything_is_done() {
+    let (_folder, server) = start();
+    let id = done(&server, &["add", "mail", "v"]);
+    for command in ["", " \t"] {
+        assert!(failed(&server, &["work", "mail", "--command", command], 2).contains("it is blank"));
+    }
+    assert!(failed(&server, &["add", "mail", "v", "--lease", "0s"], 2).contains("a lease is a time above 0"));
+    assert!(failed(&server, &["add", "mail", "v", "--delay", "-5s"], 2).contains("no time here is negative"));
+    assert_eq!(lines(&server, &["peek", "mail"]).len(), 1);
+    assert_eq!(done(&server, &["get", "mail", "--wait"]), format!("{id}v\n"));
+    server.stop();
 }

@@ -13,7 +13,7 @@ use super::work::WorkFlags;
 use crate::cli::flags::endpoint::TimeoutFlag;
 use crate::cli::flags::login::LoginFlags;
 use crate::cli::flags::operand::{Operand, TableOperand, operand, table};
-use crate::cli::flags::terms::{TermsFlags, option, time, wait};
+use crate::cli::flags::terms::{FOREVER, TermsFlags, option, time, wait};
 use crate::cli::flags::tls::{TcpAddress, TlsFlags};
 use crate::cli::show::{Format, Raw};
 use crate::cli::{CommandError, JOBS_ADDRESS};
@@ -68,8 +68,8 @@ pub(crate) struct JobGet {
     /// Name of the queue: text, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
     queue: Operand,
-    /// Wait until there is one, for this time at most, as in 30s [default: not at all]
-    #[arg(long, value_name = "TIME", value_parser = wait())]
+    /// Wait until there is one, for this time at most, as in 30s; without a time, for ever [default: not at all]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = FOREVER, value_parser = wait())]
     wait: Option<u64>,
     #[command(flatten)]
     raw: Raw,
@@ -135,8 +135,8 @@ pub(crate) struct JobAdd {
     #[command(flatten)]
     terms: TermsFlags,
     /// Length of its leases, as in 90s [default: the server's --lease]
-    #[arg(long, value_name = "TIME", value_parser = time())]
-    lease: Option<u64>,
+    #[arg(long, value_name = "TIME", value_parser = option("lease", "a lease is a time above 0 with a unit, as in 90s"))]
+    lease: Option<String>,
     /// A name of its own: while a job of the queue has it, nothing is added, and the id is that of this job
     #[arg(long, value_name = "NAME", value_parser = option("key", "a key is 1 to 255 bytes without white space and commas"))]
     key: Option<String>,
@@ -200,7 +200,7 @@ impl JobAdd {
         let Self { queue, data, file, terms, lease, key, of } = self;
         let (queue, hex) = (of.queue(queue)?, of.format.hex);
         let mut options = terms.options(true, hex)?;
-        options.extend(lease.map(|millis| format!("lease={millis}ms")));
+        options.extend(lease.map(|lease| format!("lease={lease}")));
         options.extend(key.map(|key| format!("key={key}")));
         let data = match (data, file) {
             (_, Some(path)) => read_file(&path)?,

@@ -68,7 +68,8 @@ pub(crate) fn document(client: &AdminClient, path: &str) -> Result<Value, Comman
 pub(crate) fn answered(client: &AdminClient, answer: Result<String, Error>) -> Result<Value, CommandError> {
     let text = answer.map_err(|error| match error {
         Error::Refused { address, status, .. } if status == "401" => CommandError::Denied(format!(
-            "{address} refuses this client: name a user with --user, and its password in SPINDLE_PASSWORD"
+            "{address} refuses this client: its name or password is wrong, or it has none: name a user with --user, and \
+             its password in SPINDLE_PASSWORD"
         )),
         Error::Refused { address, status, reason } => {
             let json: Option<Value> = serde_json::from_str(&reason).ok();

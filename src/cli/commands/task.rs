@@ -36,6 +36,7 @@ pub(crate) enum TaskCommand {
     /// Lease the next task, or some, and print them
     Lend(TaskLend),
     /// End a task that is done: it is gone with its key and value
+    #[command(visible_alias = "ack")]
     Done(TaskDone),
     /// Give a task back that has failed: it is tried again, or is dead after its last try
     Nack(TaskNack),

@@ -10,6 +10,7 @@ use super::worker::until_signal;
 use crate::cli::CommandError;
 use crate::cli::flags::duration::{BareUnit, whole};
 use crate::cli::flags::endpoint::seconds;
+use crate::cli::flags::operand::command;
 use crate::cli::show::Format;
 use crate::worker::{WorkCommand, WorkConfig, WorkSource, WorkerError, WorkerTotals, start_work};
 
@@ -24,7 +25,7 @@ pub(crate) struct WorkFlags {
     /// Shell command that is run for each: its standard input is the value, and with status 0 the work is done; otherwise
     /// it is given back, with the last line of standard error as the reason. It finds the queue in SPINDLE_WORK_QUEUE,
     /// the key in SPINDLE_WORK_KEY or the id in SPINDLE_WORK_ID, and the tries in SPINDLE_WORK_TRIES
-    #[arg(long, value_name = "CMD")]
+    #[arg(long, value_name = "CMD", value_parser = command())]
     command: String,
 
     /// Commands to run at once; no more is lent than they take

@@ -9,6 +9,7 @@ use clap::builder::TypedValueParser;
 use crate::cli::flags::curve::ZeromqLogin;
 use crate::cli::flags::duration::{BareUnit, statement_seconds, whole};
 use crate::cli::flags::endpoint::connection;
+use crate::cli::flags::operand::command;
 use crate::cli::flags::password_file::PasswordFile;
 use crate::cli::log::{self, LogFlags};
 use crate::cli::{CommandError, EVENTS_ENDPOINT};
@@ -42,7 +43,7 @@ pub(crate) struct WorkerArguments {
 
     /// Shell command that takes an event's id as its last argument and prints the value as its first line [default: a
     /// random word]
-    #[arg(long, value_name = "CMD")]
+    #[arg(long, value_name = "CMD", value_parser = command())]
     command: Option<String>,
 
     /// Seconds that the command may take; after that it is killed, and the event goes back

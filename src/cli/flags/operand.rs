@@ -14,7 +14,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 
 use clap::Args;
-use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::builder::{OsStringValueParser, StringValueParser, TypedValueParser};
 
 use crate::cli::CommandError;
 use crate::limits::FRAME_BYTES_MAX;
@@ -24,6 +24,13 @@ use crate::services::tables::report::{hexadecimal, textual};
 const HEX: &str = "0x";
 /// The operand for standard input.
 const STANDARD_INPUT: &[u8] = b"-";
+
+/// Parses a command for the shell. A blank one ends with status 0, so all work would be done without being looked at.
+pub(crate) fn command() -> impl TypedValueParser<Value = String> {
+    StringValueParser::new().try_map(|typed| {
+        if typed.trim().is_empty() { Err("it is blank: name the program that does the work") } else { Ok(typed) }
+    })
+}
 
 /// Whether operands may be bytes in hexadecimal.
 #[derive(Clone, Copy, Debug, Args)]

@@ -33,18 +33,26 @@ impl QueueServer for JobOperatorServer {
     }
 
     fn operator(&self) -> Result<Box<dyn QueueOperator>, CommandError> {
-        let mut client = self.server.client()?;
-        client.set_timeout(self.server.asked_timeout().unwrap_or(SWEEP_TIME));
-        Ok(Box::new(JobQueues(client)))
+        let sweep_time = self.server.asked_timeout().unwrap_or(SWEEP_TIME);
+        Ok(Box::new(JobQueues { client: self.server.client()?, sweep_time }))
     }
 }
 
 /// The queues of a server.
-struct JobQueues(AdminClient);
+struct JobQueues {
+    client: AdminClient,
+    /// The longest wait for the end of a kick or a purge.
+    sweep_time: Duration,
+}
 
 impl JobQueues {
     fn change(&self, path: &str, parameters: &str) -> Result<Value, CommandError> {
-        answered(&self.0, self.0.change(&asking(path, parameters)))
+        answered(&self.client, self.client.change(&asking(path, parameters)))
+    }
+
+    fn sweep(&mut self, path: &str, parameters: &str) -> Result<Value, CommandError> {
+        self.client.set_timeout(self.sweep_time);
+        self.change(path, parameters)
     }
 }
 
@@ -67,7 +75,7 @@ impl QueueOperator for JobQueues {
     fn queues(&mut self) -> Result<Vec<Value>, CommandError> {
         let (mut queues, mut from) = (Vec::new(), 0);
         loop {
-            let mut page = document(&self.0, &asking("/queues", &format!("&from={from}")))?;
+            let mut page = document(&self.client, &asking("/queues", &format!("&from={from}")))?;
             queues.extend(list(&mut page, "queues"));
             match page.get("next").and_then(Value::as_u64) {
                 None => return Ok(queues),
@@ -77,7 +85,7 @@ impl QueueOperator for JobQueues {
     }
 
     fn queue(&mut self, queue: &[u8]) -> Result<Option<Value>, CommandError> {
-        let mut page = document(&self.0, &asking("/queues", &parameter("queue", queue)))?;
+        let mut page = document(&self.client, &asking("/queues", &parameter("queue", queue)))?;
         Ok(list(&mut page, "queues").pop())
     }
 
@@ -87,7 +95,7 @@ impl QueueOperator for JobQueues {
         let group = group.map_or(String::new(), |group| parameter("group", group));
         let from = from.as_ref().map_or(String::new(), |from| parameter("from", from.as_bytes()));
         let parameters = [parameter("queue", queue), numbers, group, from].concat();
-        let mut page = document(&self.0, &asking("/queues/peek", &parameters))?;
+        let mut page = document(&self.client, &asking("/queues/peek", &parameters))?;
         Ok((list(&mut page, "tasks"), page.get("next").and_then(Value::as_str).map(str::to_owned)))
     }
 
@@ -97,13 +105,13 @@ impl QueueOperator for JobQueues {
             KickedTasks::Dead(most) => format!("&state=dead&most={most}"),
             KickedTasks::Delayed(most) => format!("&state=delayed&most={most}"),
         };
-        let done = self.change("/queues/kick", &(parameter("queue", queue) + &what))?;
+        let done = self.sweep("/queues/kick", &(parameter("queue", queue) + &what))?;
         Ok(count(&done, "kicked"))
     }
 
     fn purge(&mut self, queue: &[u8], states: &str, age_ms: u64) -> Result<u64, CommandError> {
         let what = format!("&states={states}&older={age_ms}ms");
-        let done = self.change("/queues/purge", &(parameter("queue", queue) + &what))?;
+        let done = self.sweep("/queues/purge", &(parameter("queue", queue) + &what))?;
         Ok(count(&done, "removed"))
     }
 

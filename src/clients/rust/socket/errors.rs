@@ -27,15 +27,17 @@ pub enum Disconnected {
         problem: String,
     },
     /// No server listens there, and the client was not to try again: start the server, or correct the endpoint.
-    #[error("no server listens at {0}: start one there with `spindle serve`, or name the endpoint of another")]
+    #[error(
+        "no server listens at {0}: start one there with `spindle serve` (for tasks with --tasks), or name the endpoint of another"
+    )]
     Refused(String),
     /// The name of the host has no address: correct it.
     #[error(transparent)]
     UnknownHost(UnknownHost),
     /// The server refuses this client: name a user and its password, or its key, or another user.
     #[error(
-        "{0} refuses this client: name a user with --user, and its password in SPINDLE_PASSWORD, or its key \
-         with --curve-key, and the server's with --curve-server"
+        "{0} refuses this client: its name or password is wrong, or it has none: name a user with --user, and its \
+         password in SPINDLE_PASSWORD, or its key with --curve-key, and the server's with --curve-server"
     )]
     Denied(String),
     /// The server was too busy to check the password: try again.
