@@ -408,7 +408,7 @@ fn failure(error: Error, is_user: bool) -> CommandError {
             CommandError::Failed("the server does not know queues by name: it is older than this program".to_owned())
         }
         Error::Refused(Fault::Truncated { field: Field::Queues, .. }) => CommandError::Failed(
-            "the server has no room for another queue: those go that have neither a task nor a setting".to_owned(),
+            "the server has no room for another queue: make room on its disk, or empty queues, since those go that have neither a task nor a setting".to_owned(),
         ),
         Error::Disconnected(Disconnected::Endpoint { .. }) => CommandError::Usage(error.to_string()),
         Error::Disconnected(Disconnected::Denied { .. }) => CommandError::Denied(error.to_string()),

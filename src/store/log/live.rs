@@ -10,6 +10,8 @@ use crate::store::record::{Body, RecordBatch, record_bytes, removal_bytes};
 /// The bytes by which the state of a task may grow: by the number of its leases and the token and deadline of one, or by
 /// the end of a delay and a reason of the server's own.
 const STATE_GROWTH: u64 = 32;
+/// The bytes by which the record of a queue may grow: all settings have 61.
+const QUEUE_GROWTH: u64 = 64;
 
 /// The live records.
 #[derive(Debug, Default)]
@@ -46,7 +48,7 @@ impl LiveRecords {
 /// The most bytes that may come for a live record: the state of a task, or the removals of both of its records.
 pub(in crate::store) fn reserve_of(space: Space, key: usize, body: u64) -> u64 {
     match space {
-        Space::Meta => record_bytes(key, body).max(removal_bytes(key)),
+        Space::Meta => (record_bytes(key, body) + QUEUE_GROWTH).max(removal_bytes(key)),
         Space::Tasks => (record_bytes(key, body) + STATE_GROWTH).max(2 * removal_bytes(key)),
         Space::Values | Space::Tables | Space::Elements | Space::Touches => 0,
     }

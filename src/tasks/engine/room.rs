@@ -1,7 +1,8 @@
 //! Room in the store: requests that make it larger are refused when it has none.
 //!
 //! ```text
-//! Add, Push, Append                        need room for key and value, and for a task more
+//! Add, Push, Append                        need room for key, value and records, and for a task more
+//! Configure of a queue without a record    needs room for its name and its record
 //! Update and Settle with a larger value    need room for the value
 //! the same with another value              need a place for the batch: the store prepares it
 //! GiveBack and Bury with a reason          need none: the reason is left out
@@ -14,14 +15,17 @@
 
 use super::Engine;
 use crate::store::Store;
-use crate::tasks::queues::number_of;
+use crate::tasks::queues::{QueueEntry, number_of};
 use crate::tasks::record::task_key;
 use crate::tasks::request::bytes_of;
+use crate::tasks::settings::QueueSettings;
 use crate::tasks::terms::REASON_BYTES_MAX;
 use crate::tasks::{NameKind, Outcome, QueueName, Request};
 
 /// The most bytes that a request writes beside its value and its key: its records, and one of its queue.
 const RECORDS_BYTES: u64 = 512;
+/// The bytes that an add writes at least beside its value and its key.
+const ADD_BYTES: u64 = 128;
 
 /// The value that a request replaces, and its new value, in bytes.
 struct ReplacedValue {
@@ -98,11 +102,13 @@ impl Engine {
     pub(super) fn take_room(&mut self, queue: &QueueName, request: &Request, store: &mut dyn Store) -> Option<Outcome> {
         let Some(bytes) = request.written_bytes() else {
             self.room.written += RECORDS_BYTES;
-            return None;
+            let has_room = !self.makes_record(queue, request) || self.room.take_add(RECORDS_BYTES);
+            return (!has_room).then_some(Outcome::NoRoom { bytes: RECORDS_BYTES });
         };
         let is_full = request.adds() && self.room.is_full(self.queues.tasks());
         let written = self.room.written + bytes + RECORDS_BYTES + request.key_bytes();
-        if !is_full && self.room.take_add(bytes) {
+        let records = if request.adds() { ADD_BYTES + self.new_name_bytes(queue) } else { 0 };
+        if !is_full && self.room.take_add(bytes + records) {
             self.room.written = written;
             return None;
         }
@@ -121,6 +127,24 @@ impl Engine {
         }
         self.room.written = written;
         None
+    }
+
+    /// Whether the request sets something for a queue of which the store has nothing. The record of another one may grow by
+    /// all its settings: the log has reserved that.
+    fn makes_record(&self, queue: &QueueName, request: &Request) -> bool {
+        let Request::Configure { change } = request else { return false };
+        let is_stored = |queue_index| self.queues.get(queue_index).is_some_and(QueueEntry::is_stored);
+        let mut settings = QueueSettings::default();
+        settings.change(change, self.timers.now);
+        settings.is_set(self.timers.now) && !self.index_of(queue).is_some_and(is_stored)
+    }
+
+    /// The bytes of the name if there is no such queue.
+    fn new_name_bytes(&self, queue: &QueueName) -> u64 {
+        match queue {
+            QueueName(NameKind::OfFamily { name, .. }) if self.queues.find(name).is_none() => name.len() as u64,
+            _ => 0,
+        }
     }
 
     /// The value that the request replaces, if it replaces one.

@@ -7,10 +7,11 @@ use proptest::{collection::vec, sample::select};
 
 use super::{ReadAnswer, RecordingSink, at};
 use crate::store::tests::fake_disk::FakeDisk;
-use crate::store::{Space, Store, Value};
+use crate::store::{AddsRefused, Space, Store, Value};
 use crate::tasks::record::task_of_key;
 use crate::tasks::{
-    Committer, Family, LeaseOrder, Outcome, Policy, QueueName, Request, Settlement, Submission, Tasks, Ticket, open,
+    Committer, Family, LeaseOrder, Outcome, Policy, QueueChange, QueueName, Request, Settlement, Submission, Tasks,
+    Ticket, open,
 };
 
 const PREFIX: &[u8] = b"jobs/";
@@ -318,4 +319,30 @@ fn a_queue_that_does_not_exist_answers_as_an_empty_one() {
         assert!(answers.len() == 2 && answers[0] == answers[1], "{request:?}: {answers:?}");
     }
     assert_eq!(real.metrics(), [0, 0, 0], "none of them creates the queue");
+}
+
+/// Settings of new queues filled the disk until the record of a lease or of its end had no room.
+#[test]
+fn without_room_no_queue_is_set_up_and_others_are_set() {
+    let store = FakeDisk::new();
+    let mut real = RealFamily::open(store.clone(), 0);
+    let mut ask = |name: &[u8], request| real.commit(vec![(real.family.queue(name), request)], 0).pop().unwrap();
+    let pause =
+        |millis| Request::Configure { change: Box::new(QueueChange { pause: Some(millis), ..QueueChange::default() }) };
+    let push = |bytes| Request::Push { value: Value::from(vec![7; bytes]), terms: None };
+    let done = || ReadAnswer::Plain(Outcome::Done);
+    assert_eq!(ask(b"set", pause(1_000)), done());
+    ask(b"filled", push(1));
+    store.refuse_adds(Some(AddsRefused::NoSegment));
+    assert_eq!(ask(b"new", pause(1_000)), ReadAnswer::Plain(Outcome::NoRoom { bytes: 512 }));
+    assert_eq!(ask(b"new", pause(0)), done(), "it sets nothing");
+    for name in [&b"set"[..], b"filled"] {
+        assert_eq!(ask(name, pause(2_000)), done(), "the log has reserved its room");
+    }
+    store.refuse_adds(None);
+    assert_eq!(ask(b"new", pause(1_000)), done());
+    store.bound_adds(128 + 10);
+    let long = [b'q'; 200];
+    assert_eq!(ask(&long, push(1)), ReadAnswer::Plain(Outcome::NoRoom { bytes: 1 }), "its name takes room");
+    assert!(matches!(ask(b"new", push(10)), ReadAnswer::Plain(Outcome::Added(_))));
 }

@@ -157,14 +157,16 @@ fn without_room_a_task_is_given_back_and_buried_without_its_reason() {
 fn an_add_that_needs_more_room_than_a_batch_has_is_refused_and_a_smaller_one_is_not() {
     let store = FakeDisk::new();
     let mut real = start(&store);
-    store.bound_adds(10);
+    // A record takes 128 beside its value.
+    store.bound_adds(2 * 128 + 10);
     let push = |bytes: usize| Request::Push { value: Value::from(vec![7; bytes]), terms: None };
     let mut are_added = |requests: Vec<Request>| -> Vec<bool> {
         let answers = real.commit(requests, 0).unwrap();
         answers.iter().map(|(_, answer)| matches!(answer, ReadAnswer::Plain(Outcome::Added(_)))).collect()
     };
-    assert_eq!(are_added(vec![push(11), push(6), push(5), push(4)]), [false, true, false, true]);
-    assert_eq!(are_added(vec![push(0)]), [true], "each batch has its own room");
+    assert_eq!(are_added(vec![push(139), push(6), push(5), push(4)]), [false, true, false, true]);
+    assert_eq!(are_added(vec![push(0), push(10)]), [true, true], "each batch has its own room");
+    assert_eq!(are_added(vec![push(0), push(0), push(0)]), [true, true, false], "a record has bytes of its own");
 }
 
 #[test]

@@ -142,7 +142,7 @@ impl IntoResponse for QueueRefusal {
             Self::Unanswered(Unanswered::Gone) => refused(503, "the store has failed, and the server ends"),
             Self::NoRoom => refused(
                 503,
-                "the server has no room for another queue: those go that have neither a task nor a setting",
+                "the server has no room for another queue: make room on its disk, or empty queues, since those go that have neither a task nor a setting",
             ),
         }
     }
