@@ -6,7 +6,9 @@ import hashlib
 import logging
 import os
 import threading
+import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, TypeVar, Union
+from urllib.parse import parse_qsl, urlsplit
 
 from celery import states
 from celery.backends.asynchronous import AsyncBackendMixin
@@ -15,13 +17,13 @@ from celery.canvas import maybe_signature
 from celery.exceptions import ChordError, ImproperlyConfigured
 from celery.result import GroupResult
 from celery.utils.functional import _regen
-from kombu.utils.functional import retry_over_time
 from kombu.utils.url import url_to_parts
 
 from ..client import Client
 from ..codecs import as_bytes
 from ..errors import Denied, Disconnected, TableExists, Timeout, ValueTooLong, VersionMismatch
 from ..table import Table
+from . import deadline
 from .chords import Chord, Part
 from .results import ResultConsumer
 
@@ -36,7 +38,30 @@ KEY_BYTES_MAX = 64
 VALUE_BYTES = 1 << 20
 # Why the server is away. The requests of a backend may be repeated.
 AWAY = (Disconnected, Timeout)
-_RETRIES = {"max_retries": 20, "interval_start": 0, "interval_step": 0.2, "interval_max": 1}
+# The seconds before each further try.
+_PAUSES = (0.0, 0.2, 0.4, 0.6, 0.8, *[1.0] * 15)
+# The options of the URL.
+_QUERY = ("publish",)
+
+
+class _ResultClient(Client):
+    """A client whose requests end with the time of the caller of ``get()``."""
+
+    @property
+    def timeout(self) -> float:
+        """The seconds of the next request."""
+        return min(self._seconds, deadline.left())
+
+    @timeout.setter
+    def timeout(self, seconds: float) -> None:
+        self._seconds = seconds
+
+
+def _check_query(url: str) -> None:
+    """Raises if the URL has an option that nobody reads."""
+    for name, _ in parse_qsl(urlsplit(url).query, keep_blank_values=True):
+        if name not in _QUERY:
+            raise ImproperlyConfigured(f"the URL of the results has the unknown option {name!r}: known is {', '.join(_QUERY)}")
 
 
 class SpindleBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
@@ -54,6 +79,7 @@ class SpindleBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
     def __init__(self, url: Optional[str] = None, expires: Any = None, **kwargs: Any) -> None:
         super().__init__(url=url, **kwargs)
         found = url_to_parts(url or "spindle://")
+        _check_query(url or "")
         options = self.app.conf.get("result_backend_transport_options") or {}
         host = found.hostname or "localhost"
         self.expires = self.prepare_expires(expires, type=int)
@@ -65,6 +91,7 @@ class SpindleBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         self._name = (found.path or "").strip("/") or DEFAULT_TABLE
         self._lock = threading.Lock()
         self._process = 0
+        self._client: Optional[Client] = None
         self._table: "Optional[Table[bytes, bytes]]" = None
         self.result_consumer = self.ResultConsumer(
             self, self.app, self.accept, self._pending_results, self._pending_messages
@@ -76,14 +103,19 @@ class SpindleBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
     def table(self) -> "Table[bytes, bytes]":
         """The table. A process makes its own connection, also after a fork."""
         if self._process != os.getpid():
-            self._lock, self._table, self._process = threading.Lock(), None, os.getpid()
+            self._lock, self._client, self._table, self._process = threading.Lock(), None, None, os.getpid()
+        if self._table is None:
+            # Without the lock, since each thread has its own time. Several threads may do it at once.
+            self._table = self._made(self._connected())
+        return self._table
+
+    def _connected(self) -> Client:
         with self._lock:
-            if self._table is None:
-                client = Client(
+            if self._client is None:
+                self._client = _ResultClient(
                     self._endpoint, timeout=self._timeout, publish=self._publish, user=self._user, password=self._password
                 )
-                self._table = self._made(client)
-            return self._table
+            return self._client
 
     def _made(self, client: Client) -> "Table[bytes, bytes]":
         try:
@@ -108,9 +140,10 @@ class SpindleBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
 
     def notifications(self) -> Any:
         """The changes of the table from now on."""
+        table = self.ensure(lambda: self.table)
         try:
-            return self.ensure(lambda: self.table._client.notifications(self._name))
-        except Disconnected as error:
+            return self.ensure(lambda: table._client.notifications(self._name))
+        except AWAY as error:
             raise Disconnected(f"results are awaited through notifications (--publish): {error}") from None
 
     def key_of(self, key: Key) -> bytes:
@@ -119,9 +152,15 @@ class SpindleBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         return encoded if len(encoded) <= KEY_BYTES_MAX else hashlib.sha256(encoded).hexdigest().encode()
 
     def ensure(self, call: Callable[[], T]) -> T:
-        """Repeats a request while the server is away."""
-        result: T = retry_over_time(call, AWAY, **_RETRIES)
-        return result
+        """Repeats a request while the server is away, as long as the thread has time."""
+        for pause in _PAUSES:
+            try:
+                return call()
+            except AWAY:
+                if deadline.left() <= pause:
+                    raise
+                time.sleep(pause)
+        return call()
 
     # ------------------------------------------------------------------------------------------------- key and value
 

@@ -7,16 +7,20 @@ import os
 import socket
 import threading
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from celery import states
 from celery.backends.asynchronous import BaseResultConsumer
+from celery.exceptions import TimeoutError
 
-from ..errors import Malformed, Timeout
+from ..errors import Disconnected, Malformed, Timeout
+from . import deadline
 
 _log = logging.getLogger("spindle")
 # Who reads too slowly loses notifications. After so many seconds without one, all results are looked at.
 LOOK_SECONDS = 10.0
+# A caller without a time-out fails after so many turns without the server. Celery's turns take a second.
+AWAY_TURNS = 17
 
 
 def check_child(child: Any) -> None:
@@ -30,6 +34,10 @@ def check_child(child: Any) -> None:
         check_child(parent)
     for part in parts or ():
         check_child(part)
+
+
+def _late(error: Exception) -> TimeoutError:
+    return TimeoutError(f"The operation timed out: {error}")
 
 
 class ResultConsumer(BaseResultConsumer):
@@ -48,6 +56,10 @@ class ResultConsumer(BaseResultConsumer):
         self._reading = threading.Lock()
         self._received = threading.Condition()
         self._looked = time.monotonic()
+        # Results may have come without a notification.
+        self._is_behind = False
+        # Why the server was away in the last turn. Each thread that waits reads it.
+        self._away: Optional[Exception] = None
 
     def on_after_fork(self) -> None:
         """The child makes its own connection."""
@@ -64,12 +76,34 @@ class ResultConsumer(BaseResultConsumer):
                 self._notifications.close()
                 self._notifications = None
 
-    def on_wait_for_pending(self, result: Any, **kwargs: Any) -> None:
+    def on_wait_for_pending(self, result: Any, timeout: Optional[float] = None, **kwargs: Any) -> None:
         """Takes the results that are there already."""
-        # One look, and no pause after it.
-        for meta in result._iter_meta(**{**kwargs, "interval": 0}):
-            if meta is not None:
-                self.on_state_change(meta, None)
+        try:
+            with deadline.within(timeout):
+                # One look, and no pause after it.
+                for meta in result._iter_meta(**{**kwargs, "interval": 0}):
+                    if meta is not None:
+                        self.on_state_change(meta, None)
+        except (Disconnected, Timeout) as error:
+            if timeout is None:
+                raise
+            raise _late(error) from None
+
+    def drain_events_until(self, p: Any, timeout: Optional[float] = None, on_interval: Any = None) -> Iterator[Any]:
+        """Waits for results. Raises Celery's TimeoutError when the time is over. It says if the server is away."""
+        turns_away = 0
+        try:
+            for turn in super().drain_events_until(p, timeout=timeout, on_interval=on_interval):
+                away = self._away
+                turns_away = turns_away + 1 if away is not None else 0
+                if away is not None and timeout is None and turns_away >= AWAY_TURNS:
+                    raise Disconnected(str(away)) from None
+                yield turn
+        except socket.timeout:
+            away = self._away
+            if away is None:
+                raise
+            raise _late(away) from None
 
     def on_state_change(self, meta: Any, message: Any) -> None:
         """A task has another state."""
@@ -82,10 +116,7 @@ class ResultConsumer(BaseResultConsumer):
         if self._process != os.getpid():
             # Not every version says that the process is a child.
             self._begin()
-        with self._lock:
-            if self._notifications is None:
-                self._notifications = self.backend.notifications()
-            self._tasks[self._key(task_id)] = task_id
+        self._tasks[self._key(task_id)] = task_id
 
     def cancel_for(self, task_id: Any) -> None:
         """The result of this task is not waited for any more."""
@@ -96,8 +127,8 @@ class ResultConsumer(BaseResultConsumer):
         return key
 
     def drain_events(self, timeout: Optional[float] = None) -> None:
-        """Waits for a result. Raises ``socket.timeout`` if there is none in time."""
-        if self._notifications is None:
+        """Waits for a result. Raises ``socket.timeout`` if there is none in time, and returns if the server is away."""
+        if not self._tasks:
             time.sleep(timeout or 0)
             return
         if not self._reading.acquire(blocking=False):
@@ -105,32 +136,57 @@ class ResultConsumer(BaseResultConsumer):
                 self._received.wait(1.0 if timeout is None else timeout)
             return
         try:
-            self._receive(timeout)
+            with deadline.within(timeout):
+                self._turn(timeout)
         finally:
             self._reading.release()
             with self._received:
                 self._received.notify_all()
 
+    def _turn(self, timeout: Optional[float]) -> None:
+        try:
+            self._receive(timeout)
+        except (Disconnected, Timeout) as error:
+            self._away = error
+            time.sleep(min(1.0, deadline.left()))
+        except socket.timeout:
+            self._away = None
+            raise
+        else:
+            self._away = None
+
     def _receive(self, timeout: Optional[float]) -> None:
+        self._subscribe()
+        if self._is_behind:
+            self._look()
+            return
         try:
             found = self._notifications.get(timeout)
         except Timeout:
-            if time.monotonic() - self._looked >= LOOK_SECONDS:
-                self._look()
+            self._is_behind = time.monotonic() - self._looked >= LOOK_SECONDS
             raise socket.timeout from None
-        if found.kind == "missed":
-            self._look()
-        elif found.kind == "updated":
+        self._is_behind = found.kind == "missed"
+        if found.kind == "updated":
             # Another thread may have ended its waiting.
             task_id = self._tasks.get(found.key)
             if task_id is not None:
+                # Until the request has succeeded.
+                self._is_behind = True
                 self._take([(found.key, task_id)], [self.backend.get(found.key)])
+                self._is_behind = False
+
+    def _subscribe(self) -> None:
+        """The notifications begin when somebody waits first. Results that came before are looked at."""
+        if self._notifications is None:
+            found = self.backend.notifications()
+            with self._lock:
+                self._notifications, self._is_behind = found, True
 
     def _look(self) -> None:
         """Looks at all results that are waited for."""
-        self._looked = time.monotonic()
         tasks = list(self._tasks.items())
         self._take(tasks, self.backend.mget([key for key, _ in tasks]) if tasks else [])
+        self._looked, self._is_behind = time.monotonic(), False
 
     def _take(self, tasks: List[Tuple[bytes, Any]], values: List[Optional[bytes]]) -> None:
         for (_, task_id), value in zip(tasks, values):
