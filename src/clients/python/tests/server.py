@@ -3,12 +3,19 @@
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import tempfile
 
 import zmq
 
 import spindle
+
+
+def nowhere():
+    """An endpoint at which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 class Server:

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 from conftest import PATIENCE
-from server import Server
+from server import Server, nowhere
 
 import spindle
 
@@ -21,12 +21,6 @@ def server():
     server = Server("--publish", "--max-value", "1M")
     yield server
     server.end()
-
-
-def nowhere():
-    """An endpoint at which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from ..client import Client
 from ..codecs import as_bytes
 from ..errors import Denied, Disconnected, TableExists, Timeout, ValueTooLong, VersionMismatch
 from ..table import Table
-from . import deadline
+from . import deadline, options
 from .chords import Chord, Part
 from .results import ResultConsumer
 
@@ -32,6 +32,7 @@ Key = Union[bytes, str]
 
 _log = logging.getLogger("spindle")
 DEFAULT_PORT = 5555
+TIMEOUT_SECONDS = 10.0
 DEFAULT_TABLE = "celery-results"
 # Keys that every server takes, and the values that results need.
 KEY_BYTES_MAX = 64
@@ -80,14 +81,15 @@ class SpindleBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         super().__init__(url=url, **kwargs)
         found = url_to_parts(url or "spindle://")
         _check_query(url or "")
-        options = self.app.conf.get("result_backend_transport_options") or {}
+        given = self.app.conf.get(options.RESULTS) or {}
+        options.check(options.RESULTS, given)
         host = found.hostname or "localhost"
         self.expires = self.prepare_expires(expires, type=int)
         self._endpoint = f"{host}:{found.port or DEFAULT_PORT}"
         self._publish = found.query.get("publish") or None
         self._user, self._password = found.username or None, found.password or None
-        self._timeout = float(options.get("timeout", 10.0))
-        self._durability = str(options.get("durability", "always"))
+        self._timeout = options.seconds(options.RESULTS, given, "timeout", TIMEOUT_SECONDS)
+        self._durability = str(given.get("durability", "always"))
         self._name = (found.path or "").strip("/") or DEFAULT_TABLE
         self._lock = threading.Lock()
         self._process = 0

@@ -14,6 +14,7 @@ from kombu.transport import virtual
 from .. import _queues
 from .._link import Curve, Security
 from ..errors import Closed, Denied, Disconnected, Malformed, Refused, Timeout, UnknownCommand
+from . import options
 from .bindings import Binding, Bindings
 from .channel import Channel
 from .puller import Puller
@@ -58,12 +59,14 @@ class Transport(virtual.Transport):
 
     def __init__(self, client: Any, **kwargs: Any) -> None:
         super().__init__(client, **kwargs)
-        options = client.transport_options or {}
-        self.lease = float(options.get("lease", LEASE_SECONDS))
+        given = client.transport_options or {}
+        options.check(options.BROKER, given)
+        self.lease = options.seconds(options.BROKER, given, "lease", LEASE_SECONDS)
+        timeout = options.seconds(options.BROKER, given, "timeout", TIMEOUT_SECONDS)
         host, port = client.hostname or "localhost", client.port or DEFAULT_PORT
-        curve = options.get("curve")
+        curve = given.get("curve")
         security = Security.of(client.userid or None, client.password or None, Curve(*curve) if curve else None)
-        self.session = Session(f"tcp://{host}:{port}", security, float(options.get("timeout", TIMEOUT_SECONDS)))
+        self.session = Session(f"tcp://{host}:{port}", security, timeout)
         virtual_host = (client.virtual_host or "/").strip("/")
         self.prefix = f"{virtual_host}/" if virtual_host else ""
         self.bindings = Bindings(self.session, self.prefix)
