@@ -13,12 +13,12 @@ import spindle
 HERE = pathlib.Path(__file__).parent
 
 
-def urls(server, virtual_host=""):
-    """The environment of an application whose broker and results are this server's."""
+def urls(server, virtual_host="", login=""):
+    """The environment of an application whose broker and results are this server's. ``login``: ``user:password@``."""
     kv, tasks, publish = (server.endpoints[name][6:] for name in ("kv", "tasks", "publish"))
     return {
-        "TEST_BROKER": f"spindle://{tasks}/{virtual_host}",
-        "TEST_BACKEND": f"spindle://{kv}/?publish={publish}",
+        "TEST_BROKER": f"spindle://{login}{tasks}/{virtual_host}",
+        "TEST_BACKEND": f"spindle://{login}{kv}/?publish={publish}",
         "TEST_KV": server.kv,
     }
 
@@ -26,9 +26,9 @@ def urls(server, virtual_host=""):
 class Worker:
     """A worker with its log. Leaving it ends it with all its processes."""
 
-    def __init__(self, server, *flags, lease="2", name="one"):
+    def __init__(self, server, *flags, lease="2", name="one", login=""):
         self.log = server.path(f"{name}.log")
-        environment = {**os.environ, **urls(server), "TEST_LEASE": lease, "C_FORCE_ROOT": "1"}
+        environment = {**os.environ, **urls(server, login=login), "TEST_LEASE": lease, "C_FORCE_ROOT": "1"}
         environment["PYTHONPATH"] = str(pathlib.Path(spindle.__file__).parents[1])
         program = [sys.executable, "-m", "celery", "-A", "celery_app", "worker", "-n", f"{name}@test", "-l", "info", *flags]
         self.process = subprocess.Popen(

@@ -21,6 +21,7 @@ from spindle._link import Security  # noqa: E402
 from spindle._queue_records import LentTask  # noqa: E402
 from spindle.celery import messages  # noqa: E402
 from spindle.celery.bindings import Bindings  # noqa: E402
+from spindle.celery.names import Names  # noqa: E402
 from spindle.celery.puller import Puller  # noqa: E402
 from spindle.celery.session import Session  # noqa: E402
 from spindle.celery.subscriptions import Held, Subscription  # noqa: E402
@@ -394,7 +395,7 @@ def test_a_temporary_queue_of_a_dead_owner_is_removed_by_others(server, client, 
         session = Session(server.endpoints["tasks"], connection.transport.session.security, PATIENCE)
         alive = client.queue("kombu.bindings")
         wait_for(lambda: not [task for task in alive.browse(group="a") if f"{name}-dead".encode() in task.key])
-        Bindings(session, "").sweep()
+        Bindings(session, Names("")).sweep()
         assert client.queue(f"{name}-dead").counts() == spindle.QueueCounts()
         records = [task.key for task in alive.browse() if f"{name}-dead".encode() in task.key]
         assert records == []
@@ -414,7 +415,7 @@ def test_the_owner_of_a_temporary_queue_keeps_it(server, client, name, monkeypat
 
             first = numbers()
             wait_for(lambda: numbers() and not numbers() & first)
-            Bindings(connection.transport.session, "").sweep()
+            Bindings(connection.transport.session, Names("")).sweep()
             assert client.queue(name).counts().sync == "never"
 
 
@@ -542,6 +543,31 @@ def test_a_server_that_is_away_and_one_that_refuses_are_reported(server, name):
         connection.Producer().publish("still usable", routing_key=name)
         with pytest.raises(ChannelError, match="direct, topic, fanout"):
             connection.default_channel.exchange_declare(name, "headers")
+
+
+def test_a_queue_that_is_deleted_leaves_no_dead_messages_and_one_that_is_purged_does(connection, client, name):
+    channel = connection.channel()
+    for number in range(2):
+        connection.Producer().publish(number, routing_key=name)
+    channel.basic_reject(channel.basic_get(name).delivery_tag)
+    wait_for(lambda: client.queue(name).counts().dead == 1)
+    assert channel.queue_purge(name) == 1 and client.queue(name).counts().dead == 1
+    assert channel.queue_delete(name) == 1 and client.queue(name).counts().dead == 0
+
+
+@pytest.mark.parametrize("host", ["", "shop"])
+def test_internal_queues_are_under_one_prefix(server, client, host):
+    names = ["u@host.celery.pidbox", "celeryev.x", "celeryev", "kombu.celeryev.x", "kombu.u.pidbox", "kombu.x", "pidbox", "ev"]
+    known = Names(host)
+    own = [known.task_queue(queue) for queue in names]
+    assert len(set(own)) == len(names) and [known.queue(queue.encode()) for queue in own] == names
+    begin = f"{host}/" if host else ""
+    assert [queue.startswith(f"{begin}kombu.") for queue in own] == [True] * 6 + [False] * 2
+    with connect(server, host) as connection:
+        for queue in names:
+            connection.Producer().publish(queue, routing_key=queue)
+            assert client.queue(known.task_queue(queue)).counts().ready == 1
+            assert received(connection, Queue(queue, no_declare=True), 1)[0].payload == queue
 
 
 @pytest.mark.parametrize("mechanism", ["plain", "curve"])

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 from conftest import PATIENCE, wait_for_extensions
-from server import Server
+from server import Guarded, Server
 
 import spindle
 
@@ -176,7 +176,7 @@ def test_malformed_tasks_are_buried_and_end_no_worker(tasks, server, client):
         wait_for(lambda: queue_is_empty(client))
         assert {task.key.decode()[10:] for task in own.browse("dead")} == set(MALFORMED), worker.text()
         assert all(task.reason.startswith(("no task of Celery: ", "no message of kombu: ")) for task in own.browse("dead"))
-        pidbox = client.queue("malformed@test.celery.pidbox")
+        pidbox = client.queue("kombu.malformed@test.celery.pidbox")
         for kind, value in CONTROL.items():
             pidbox.add(kind, value)
         # Celery makes the queue anew after such a message, and requests may go with it.
@@ -269,7 +269,35 @@ def test_remote_control_and_its_temporary_queues(tasks, worker, client):
     tasks.app.close()
     # A request may wait on the queue for a while. It has no message and no setting any more.
     wait_for(lambda: not [name for name, counts in client.queues().items() if "reply" in name and counts.sync])
-    assert client.queues()["shared@test.celery.pidbox"].sync == "never"
+    assert client.queues()["kombu.shared@test.celery.pidbox"].sync == "never"
+
+
+class GuardedForCelery(Guarded):
+    """A user of Celery with the permissions of the page, and none besides."""
+
+    PAGE = ("--tasks-write", "kombu.", "--tasks-write", "celery", "--own", "celery-results")
+    USERS = {"root": ("--admin",), "cel": PAGE}
+
+
+def test_a_user_needs_the_permissions_of_the_page_alone(caplog):
+    server, login = GuardedForCelery(*FLAGS), "cel:lec@"
+    try:
+        tasks, events = celery_app.build(urls(server, login=login)), []
+        with Worker(server, "-P", "threads", "-c", "2", "-E", name="u", login=login) as worker:
+            assert tasks.add.delay(1, 2).get(timeout=PATIENCE) == 3, worker.text()
+            assert tasks.app.control.inspect(timeout=PATIENCE, destination=["u@test"]).ping() == {"u@test": {"ok": "pong"}}
+            with tasks.app.connection_for_read() as connection:
+                tasks.app.events.Receiver(connection, handlers={"*": events.append}).capture(limit=1, timeout=PATIENCE)
+            tasks.app.close()
+            worker.terminate()
+            assert events and "may not" not in worker.text() and "stay" not in worker.text(), worker.text()
+        assert not caplog.records
+        with spindle.Client(server.kv, tasks=server.endpoints["tasks"], user="root", password="toor") as client:
+            names = set(client.queues())
+        assert "kombu.bindings" in names and all(name.startswith(("kombu.", "celery", "default")) for name in names), names
+        assert not any(name.startswith("celeryev") for name in names)
+    finally:
+        server.end()
 
 
 def test_events_reach_who_listens(tasks, worker, client):

@@ -24,10 +24,10 @@ from .. import _queues, _spiderq
 from .._kv import Command
 from .._queue_records import BrowsedTask, add_options
 from ..errors import Denied
+from .names import Names
 from .session import Session
 
 _log = logging.getLogger("spindle")
-_NAME = "kombu.bindings"
 _CUT = b"\0"
 # A temporary queue whose owner has not been there for so many seconds is removed, or after its "x-expires" if that is more.
 ALIVE_SECONDS = 60.0
@@ -94,10 +94,10 @@ def _key(kind: bytes, *parts: str) -> bytes:
 class Bindings:
     """The records of a virtual host."""
 
-    def __init__(self, session: Session, prefix: str) -> None:
+    def __init__(self, session: Session, names: Names) -> None:
         self._session = session
-        self._prefix = prefix
-        self._queue = prefix + _NAME
+        self._names = names
+        self._queue = names.bindings
         self._swept = float("-inf")
         self._number = 0
         self._is_fault_logged = False
@@ -119,12 +119,15 @@ class Bindings:
         for task in self._browse(group):
             try:
                 record = Record.of(task)
-                if record.queue is not None and not 1 <= len((self._prefix + record.queue).encode()) <= _QUEUE_BYTES_MAX:
+                if record.queue is not None and not self._is_possible(record.queue):
                     raise ValueError("its queue has a name that no queue can have")
             except ValueError as error:
                 self._pass_over(task.key, error)
             else:
                 yield record
+
+    def _is_possible(self, queue: str) -> bool:
+        return bool(queue) and len(self._names.task_queue(queue).encode()) <= _QUEUE_BYTES_MAX
 
     def _bindings(self, group: Optional[str]) -> Iterator[Binding]:
         for record in self._records(group):
@@ -137,7 +140,7 @@ class Bindings:
     def _pass_over(self, key: bytes, fault: Exception) -> None:
         if not self._is_fault_logged:
             self._is_fault_logged = True
-            _log.warning("%s has tasks that are no records, such as %r, and they are passed over: %s", _NAME, key, fault)
+            _log.warning("%s has tasks that are no records, such as %r: %s", self._queue, key, fault)
 
     # ------------------------------------------------------------------------------------------------------- exchanges
 
@@ -224,27 +227,29 @@ class Bindings:
         gone = [self._remove(record.key) for record in records if record.kind in "ab" and record.queue == queue]
         if gone:
             self._session.run_many(gone)
-        count = self.purge(queue, "ready", "delayed", "dead") if is_temporary else self.purge(queue, "ready", "delayed")
+        # Messages of a temporary queue expire, if this user may not remove them.
+        count = self.purge(queue, "ready", "delayed", "dead", is_quiet=is_temporary)
         if is_temporary:
             self._configure(queue, None)
             # The last one: a process that ends before it does not forget the queue.
             self._session.run(self._remove(_key(b"t", queue)))
         return count
 
-    def purge(self, queue: str, *states: str) -> int:
+    def purge(self, queue: str, *states: str, is_quiet: bool = False) -> int:
         """Removes the messages of a queue in these states."""
-        command = _queues.purge(self._prefix + queue, states, 0)
+        command = _queues.purge(self._names.task_queue(queue), states, 0)
         try:
             return self._session.run(command, 600.0)
         except Denied:
-            _log.warning("the messages of %s stay: only a user with --admin may purge a queue", queue)
+            if not is_quiet:
+                _log.warning("the messages of %s stay: only a user with the permission admin may purge a queue", queue)
             return 0
 
     def _configure(self, queue: str, sync: Optional[str]) -> None:
         try:
-            self._session.run(_queues.configure(self._prefix + queue, {"sync": sync}))
+            self._session.run(_queues.configure(self._names.task_queue(queue), {"sync": sync}))
         except Denied:
-            # Only a user with --admin may configure a queue. Then its messages are synced as others are.
+            # Only a user with the permission admin may configure a queue. Then its messages are synced as others are.
             pass
 
     def sweep(self) -> None:

@@ -202,7 +202,7 @@ class Channel(virtual.Channel):
         return True
 
     def _size(self, queue: str) -> int:
-        return int(self._transport.session.run(_queues.in_queue(self._transport.prefix + queue, _spiderq.count())))
+        return int(self._transport.session.run(_queues.in_queue(self._transport.names.task_queue(queue), _spiderq.count())))
 
     def _purge(self, queue: str) -> int:
         return int(self._transport.bindings.purge(queue, "ready", "delayed"))
@@ -217,7 +217,7 @@ class Channel(virtual.Channel):
         value = messages.encode(message)
         by_options: Dict[bytes, List[str]] = {}
         for queue, ttl in self._targets(exchange, routing_key).items():
-            by_options.setdefault(messages.options_of(message, ttl), []).append(self._transport.prefix + queue)
+            by_options.setdefault(messages.options_of(message, ttl), []).append(self._transport.names.task_queue(queue))
         for options, queues in by_options.items():
             for part in _parts(queues, len(value)):
                 self._transport.session.run(_queues.add(part, tag.encode(), value, False, options))
@@ -263,14 +263,13 @@ class Channel(virtual.Channel):
 
     def on_consumers_changed(self) -> None:
         """The puller takes what is consumed now."""
-        prefix = self._transport.prefix
-        queues = [(prefix + queue).encode() for queue in self._callbacks]
+        queues = [self._transport.names.task_queue(queue).encode() for queue in self._callbacks]
         if queues or self._transport.has_puller:
             self._transport.puller.consume(self.channel_id, queues, self.qos.prefetch_count)
 
     def deliver(self, lent: LentTask) -> bool:
         """Calls the callback of a message. False: there is none for it."""
-        queue = lent.queue.decode()[len(self._transport.prefix) :]
+        queue = self._transport.names.queue(lent.queue)
         consumers = self._callbacks.get(queue)
         message = self._message_of(lent) if consumers else None
         if not consumers or message is None:
@@ -318,7 +317,7 @@ class Channel(virtual.Channel):
     def basic_get(self, queue: str, no_ack: bool = False, **kwargs: Any) -> Any:
         """The next message, or None."""
         transport = self._transport
-        command = _queues.lend([transport.prefix + queue], 1, transport.lease, 0)
+        command = _queues.lend([transport.names.task_queue(queue)], 1, transport.lease, 0)
         for lent in transport.session.run(command):
             transport.puller.hold(self.channel_id, lent)
             message = self._message_of(lent)

@@ -17,6 +17,7 @@ from ..errors import Closed, Denied, Disconnected, Malformed, Refused, Timeout, 
 from . import options
 from .bindings import Binding, Bindings
 from .channel import Channel
+from .names import Names
 from .puller import Puller
 from .session import Session
 
@@ -67,9 +68,8 @@ class Transport(virtual.Transport):
         curve = given.get("curve")
         security = Security.of(client.userid or None, client.password or None, Curve(*curve) if curve else None)
         self.session = Session(f"tcp://{host}:{port}", security, timeout)
-        virtual_host = (client.virtual_host or "/").strip("/")
-        self.prefix = f"{virtual_host}/" if virtual_host else ""
-        self.bindings = Bindings(self.session, self.prefix)
+        self.names = Names((client.virtual_host or "/").strip("/"))
+        self.bindings = Bindings(self.session, self.names)
         # Of the queues that were declared here: how long messages stay, how long temporary ones live without an owner,
         # and the bindings of these.
         self.ttls: Dict[str, Optional[float]] = {}
@@ -93,7 +93,7 @@ class Transport(virtual.Transport):
     def establish_connection(self) -> "Transport":
         """Connects, and finds out whether the server knows queues by name."""
         try:
-            self.session.run(_queues.browse(self.prefix + "kombu.bindings", "dead", None, _queues.FIRST_PLACE, 0))
+            self.session.run(_queues.browse(self.names.bindings, "dead", None, _queues.FIRST_PLACE, 0))
         except UnknownCommand as error:
             raise Denied(f"{error}: Celery needs a server that knows queues by name") from None
         connection: Transport = super().establish_connection()
