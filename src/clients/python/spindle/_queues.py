@@ -10,13 +10,13 @@ lease     name │ lend key (8) │ key
 from __future__ import annotations
 
 from struct import Struct, error as struct_error
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, TypeVar, Union
 
 from ._kv import Command, Frames
 from ._queue_records import FIGURES, NO_TIME, STATES, BrowsedTask, LentTask, QueueCounts, Rate
 from ._queue_records import millis, name_of, reason_of, settings, swept
 from ._spiderq import _fault, _field
-from .errors import Error, Malformed, OutOfDisk, ValueTooLong
+from .errors import Denied, Error, Malformed, OutOfDisk, ValueTooLong
 
 _U16, _U32, _U64 = Struct(">H"), Struct(">I"), Struct(">Q")
 _QUEUE_EMPTY = 16
@@ -29,7 +29,32 @@ FIRST_PLACE = bytes(32)
 # What became of one of many.
 REFUSED, DONE, NO_ROOM = 0, 1, 2
 
+# The requests within IN_QUEUE that look only: count, stats and lookup.
+_LOOKS = (1, 7, 9)
+
 Name = Union[bytes, str]
+T = TypeVar("T")
+
+
+def _needed(request: bytes) -> str:
+    """The permission that a request needs, and its first queue."""
+    at = 3 if request[0] in (ADD, LEND, SETTLE, EXTEND) else 1
+    end = at + 1 + request[at]
+    looks = request[0] == BROWSE or request[0] == IN_QUEUE and request[end] in _LOOKS
+    permission = "admin" if request[0] in (PURGE, CONFIGURE) else "read" if looks else "write"
+    return f"the permission {permission} for the task queue {request[at + 1 : end].decode('utf-8', 'replace')!r}"
+
+
+def decoded(command: Command[T], reply: Frames, endpoint: str) -> T:
+    """The result of a request about queues. Errors name the server, and the permission that is missing."""
+    (request, *_), decode = command
+    try:
+        return decode(reply)
+    except Malformed as error:
+        raise Malformed(f"{endpoint}: {error}") from None
+    except Denied:
+        needed = "this" if request[0] == QUEUES else _needed(request)
+        raise Denied(f"{endpoint}: the user has not {needed}, or the server is too old for it") from None
 
 
 class _Reader:

@@ -31,6 +31,14 @@ _CONTEXT_BYTES_MAX = 16
 _PEERS = {"DEALER": (b"ROUTER", b"DEALER", b"REP"), "SUB": (b"PUB", b"XPUB")}
 # Some versions of libzmq write the name of the command ERROR so.
 _ERROR_OF_LIBZMQ = b"^RROR"
+# The status of ZAP for a login that is not accepted.
+_WRONG_LOGIN = "400"
+# What to do about mechanisms that differ: that of the client, and that of the server.
+_HINTS = {
+    ("PLAIN", "NULL"): "the server has no users, so leave user and password out",
+    ("NULL", "PLAIN"): "the server has users, so name a user and its password",
+    ("NULL", "CURVE"): "name a user and its password, or give the keys of CURVE",
+}
 # Of short frames.
 _MORE_HEADS = [bytes((_MORE, size)) for size in range(256)]
 _LAST_HEADS = [bytes((0, size)) for size in range(256)]
@@ -229,6 +237,8 @@ class Handshake:
             name = command[1 : 1 + command[0]] if command else b""
             if name == b"ERROR" or command.startswith(_ERROR_OF_LIBZMQ):
                 reason = command[7 if name == b"ERROR" else 6 :].decode("utf-8", "replace")
+                if reason == _WRONG_LOGIN:
+                    raise Denied("the name of the user or the password is wrong")
                 raise Denied(f"the server ends the handshake ({reason or 'it gives no reason'}): check user and key")
             if name == b"WELCOME":
                 out += _command(b"INITIATE", self._metadata)
@@ -262,7 +272,8 @@ class Handshake:
         mechanism = self._greeting[12:32].rstrip(b"\0")
         if mechanism != self._mechanism:
             own, other = self._mechanism.decode(), mechanism.decode("ascii", "replace")
-            raise Denied(f"the server wants the mechanism {other}, and the client offers {own}: check user and curve")
+            hint = _HINTS.get((own, other), "check user and curve")
+            raise Denied(f"the server wants the mechanism {other}, and the client offers {own}: {hint}")
 
 
 def ping() -> bytes:

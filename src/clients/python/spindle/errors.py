@@ -245,6 +245,8 @@ def refusal(request: Sequence[bytes], reply: Sequence[bytes]) -> Error:
     kind = _TYPES.get(reply[1])
     reason = reply[1].decode("ascii", "replace")
     text = f"{reason}{_place(request)}"
+    if kind is None and not (reason.isascii() and reason.isupper()):
+        return Malformed(f"no server of tables answers there: {list(reply)[:2]!r}")
     if kind is None:
         return Refused(text)
     error = kind(text)

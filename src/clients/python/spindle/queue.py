@@ -138,8 +138,8 @@ class Queue(Generic[V]):
         return f"<queue {self.name!r} of {self._client._tasks_address()}>"
 
     def _run(self, command: Command[Any], seconds: float = 0) -> Any:
-        request, decode = command
-        return decode(self._driver.call(request, self._client.timeout + seconds))
+        reply = self._driver.call(command[0], self._client.timeout + seconds)
+        return _queues.decoded(command, reply, self._client._tasks_address())
 
     # ---------------------------------------------------------------------------------------------------------- tasks
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 from conftest import PATIENCE, wait_for_extensions
-from server import Guarded, Server
+from server import Guarded, Server, nowhere
 
 import spindle
 
@@ -553,6 +553,30 @@ def test_a_queue_that_is_deleted_leaves_no_dead_messages_and_one_that_is_purged_
     wait_for(lambda: client.queue(name).counts().dead == 1)
     assert channel.queue_purge(name) == 1 and client.queue(name).counts().dead == 1
     assert channel.queue_delete(name) == 1 and client.queue(name).counts().dead == 0
+
+
+def test_errors_name_what_to_mend(name):
+    server, plain = Guarded("--tasks"), Server("--tasks", "--max-value", "1M")
+
+    def fails(kind, text, kv, login=""):
+        with pytest.raises(kind, match=text):
+            with Connection(f"spindle://{login}{kv[6:]}//") as connection:
+                connection.connect()
+                connection.Producer().publish("x", routing_key="other")
+
+    try:
+        fails(spindle.Denied, "name of the user or the password is wrong", server.endpoints["tasks"], "bea:wrong@")
+        fails(spindle.Denied, "name a user and its password", server.endpoints["tasks"])
+        fails(spindle.Denied, "has no users, so leave user and password out", plain.endpoints["tasks"], "bea:aeb@")
+        fails(spindle.Denied, "not the permission write for the task queue 'other'", server.endpoints["tasks"], "bea:aeb@")
+        fails(spindle.Malformed, f"{plain.kv}: no server of tasks answers there", plain.kv)
+        fails(spindle.ConnectionRefused, "Is the server running. It needs --tasks", f"tcp://{nowhere()}")
+        app = celery.Celery("x", backend=f"spindle://{plain.endpoints['tasks'][6:]}/", set_as_current=False)
+        with pytest.raises(spindle.Malformed, match="no server of tables answers there.*port of --kv"):
+            app.AsyncResult("x").get(timeout=PATIENCE)
+    finally:
+        server.end()
+        plain.end()
 
 
 @pytest.mark.parametrize("host", ["", "shop"])

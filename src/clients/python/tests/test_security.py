@@ -59,7 +59,7 @@ def test_a_wrong_password_or_key_is_denied(guarded):
     wrong = [
         {},
         {"user": "ada"},
-        {"user": "ada", "password": "wrong"},
+        {"user": "ada", "password": "mistaken"},
         {"user": "nobody", "password": "ada"},
         {"curve": spindle.Curve(guarded.server_key)},
         {"curve": spindle.Curve(guarded.server_key, public, secret)},
@@ -68,7 +68,7 @@ def test_a_wrong_password_or_key_is_denied(guarded):
         with spindle.Client(guarded.kv, timeout=PATIENCE, **options) as client:
             with pytest.raises(spindle.Denied) as raised:
                 client.ping()
-            assert guarded.kv in str(raised.value) and "wrong" not in str(raised.value)
+            assert guarded.kv in str(raised.value) and "mistaken" not in str(raised.value)
 
     async def ping(options):
         async with aio.Client(guarded.kv, timeout=PATIENCE, **options) as client:

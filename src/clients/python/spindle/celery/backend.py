@@ -21,7 +21,7 @@ from kombu.utils.url import url_to_parts
 
 from ..client import Client
 from ..codecs import as_bytes
-from ..errors import Denied, Disconnected, TableExists, Timeout, ValueTooLong, VersionMismatch
+from ..errors import Denied, Disconnected, Malformed, TableExists, Timeout, ValueTooLong, VersionMismatch
 from ..table import Table
 from . import deadline, options
 from .chords import Chord, Part
@@ -124,6 +124,8 @@ class SpindleBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
             client.create_table(self._name, durability=self._durability)
         except TableExists:
             pass
+        except Malformed as error:
+            raise Malformed(f"{self._endpoint}: {error}. The URL of the results names the port of --kv") from None
         except Denied:
             if self._name not in client.tables():
                 raise

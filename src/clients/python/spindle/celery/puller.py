@@ -342,9 +342,8 @@ class Puller:
             self._receive_extended(self._extending.pop(own), reply)
 
     def _receive_lent(self, lend: Lend, reply: Frames, now: float) -> None:
-        _, decode = _queues.lend(lend.queues, 1, 1, 1)
         try:
-            found = decode(reply)
+            found = _queues.decoded(_queues.lend(lend.queues, 1, 1, 1), reply, self._endpoint)
         except Error as error:
             with self._lock:
                 lend.subscription.not_before = now + PAUSE_SECONDS

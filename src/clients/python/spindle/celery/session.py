@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from typing import List, Sequence, TypeVar
 
+from .. import _queues
 from .._driver import Driver
 from .._kv import Command
 from .._link import Security
+from ..errors import ConnectionRefused
 
 T = TypeVar("T")
 
@@ -34,15 +36,18 @@ class Session:
         """The result of a request, which may take so many seconds more than usual."""
         if not self.is_own:
             self._begin()
-        request, decode = command
-        return decode(self._driver.call(request, self.timeout + seconds))
+        try:
+            reply = self._driver.call(command[0], self.timeout + seconds)
+        except ConnectionRefused as error:
+            raise ConnectionRefused(f"{error} It needs --tasks.") from None
+        return _queues.decoded(command, reply, self.endpoint)
 
     def run_many(self, commands: Sequence[Command[T]]) -> List[T]:
         """The results of requests that are sent together, in their order."""
         if not self.is_own:
             self._begin()
         replies = self._driver.call_many([request for request, _ in commands], self.timeout)
-        return [decode(reply) for (_, decode), reply in zip(commands, replies)]
+        return [_queues.decoded(command, reply, self.endpoint) for command, reply in zip(commands, replies)]
 
     def close(self) -> None:
         """Ends the connection."""
