@@ -231,6 +231,15 @@ def test_a_rejected_task_is_buried_with_its_reason(tasks, worker, client):
     client.queue("celery").purge("dead")
 
 
+def test_a_task_that_no_worker_knows_is_buried_with_its_reason(tasks, worker, client):
+    client.queue("celery").purge("dead")
+    tasks.app.send_task("nobody.knows")
+    wait_for(lambda: client.queue("celery").counts().dead)
+    (dead,) = client.queue("celery").browse("dead")
+    assert dead.reason.startswith("the worker has no task of this name") and "nobody.knows" in dead.reason
+    client.queue("celery").purge("dead")
+
+
 def test_eta_and_countdown_wait_at_the_server(tasks, worker, client):
     result = tasks.add.apply_async((1, 1), countdown=0.5)
     later = tasks.add.apply_async((1, 2), eta=datetime.now(timezone.utc) + timedelta(hours=1))

@@ -45,10 +45,29 @@ def _of_timeout(soft: Any, timeout: Any, *args: Any, **kwargs: Any) -> str:
     return f"the time limit of {timeout} s was exceeded"
 
 
+def _noting_unread(function: Callable[..., Any], kind: str) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def noted(consumer: Any, body: Any, message: Any, *error: Any, **kwargs: Any) -> Any:
+        message.reject_reason = f"{kind}: {of(error[0])}" if error else kind
+        return function(consumer, body, message, *error, **kwargs)
+
+    noted.__dict__["is_noting"] = True
+    return noted
+
+
 def install(**_: Any) -> None:
     """Celery's requests note the reasons of their failures. Workers call it when they begin."""
+    from celery.worker.consumer import Consumer
     from celery.worker.request import Request
 
+    for name, kind in (
+        ("on_unknown_message", "no task of Celery"),
+        ("on_unknown_task", "the worker has no task of this name"),
+        ("on_invalid_task", "no task of Celery"),
+    ):
+        function = getattr(Consumer, name)
+        if not getattr(function, "is_noting", False):
+            setattr(Consumer, name, _noting_unread(function, kind))
     for name, of_call in (("on_failure", _of_failure), ("on_timeout", _of_timeout)):
         function = getattr(Request, name)
         if not getattr(function, "is_noting", False):
