@@ -33,7 +33,7 @@ _PEERS = {"DEALER": (b"ROUTER", b"DEALER", b"REP"), "SUB": (b"PUB", b"XPUB")}
 _ERROR_OF_LIBZMQ = b"^RROR"
 # The status of ZAP for a login that is not accepted.
 _WRONG_LOGIN = "400"
-# What to do about mechanisms that differ: that of the client, and that of the server.
+# What to do if the mechanisms of client and server differ.
 _HINTS = {
     ("PLAIN", "NULL"): "the server has no users, so leave user and password out",
     ("NULL", "PLAIN"): "the server has users, so name a user and its password",

@@ -62,7 +62,8 @@ def _check_query(url: str) -> None:
     """Raises if the URL has an option that nobody reads."""
     for name, _ in parse_qsl(urlsplit(url).query, keep_blank_values=True):
         if name not in _QUERY:
-            raise ImproperlyConfigured(f"the URL of the results has the unknown option {name!r}: known is {', '.join(_QUERY)}")
+            known = ", ".join(_QUERY)
+            raise ImproperlyConfigured(f"the URL of the results has the unknown option {name!r}: known is {known}")
 
 
 class SpindleBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):

@@ -202,7 +202,8 @@ class Channel(virtual.Channel):
         return True
 
     def _size(self, queue: str) -> int:
-        return int(self._transport.session.run(_queues.in_queue(self._transport.names.task_queue(queue), _spiderq.count())))
+        name = self._transport.names.task_queue(queue)
+        return int(self._transport.session.run(_queues.in_queue(name, _spiderq.count())))
 
     def _purge(self, queue: str) -> int:
         return int(self._transport.bindings.purge(queue, "ready", "delayed"))
