@@ -17,6 +17,7 @@
 #![doc = include_str!("PROTOCOL.md")]
 
 pub mod beanstalk;
+mod burst;
 mod context;
 mod conversation;
 pub mod handle;

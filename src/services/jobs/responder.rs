@@ -6,25 +6,32 @@
 //!                                       └─ a small burst, the committer idle: try_commit ──────────┘
 //! ```
 //! All requests that conversations submit in one round of the runtime are one burst. While the committer has no room,
-//! the burst grows up to [`SUBMIT_BYTES_MAX`]. A larger burst is submitted all the same.
+//! the burst grows up to [`SUBMIT_BYTES_MAX`]. A larger burst is submitted all the same. Conversations have their turn
+//! between two portions of it.
+//!
+//! Connections that end give back their jobs in portions. Together they have at most [`UNDO_MAX`] such requests at the
+//! committer. Further portions wait, first come, first served.
 //!
 //! Large requests have at most [`TASKS_WINDOW_BYTES`] at the committer together. Further ones wait, first come, first served,
 //! and small ones come in between.
 //!
 //! This module does not know the meaning of requests and answers.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
 
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
-use tokio::task::spawn_local;
+use tokio::task::{spawn_local, yield_now};
+
+use super::burst::Burst;
 
 use crate::clock::Clock;
 use crate::limits::{
     JOB_DATA_BYTES_MAX, JOBS_TRY_COMMIT_MAX, SUBMIT_BYTES_MAX, SUBMIT_MAX, TASKS_OWN_BYTES, TASKS_WINDOW_BYTES,
+    UNDO_MAX,
 };
 use crate::net::tcp::{Answer, AnswerReceiver, FailureSender, PendingAnswers, RoomSignal, unless, watch_store};
 use crate::store;
@@ -35,17 +42,21 @@ const _: () = assert!(2 * JOB_DATA_BYTES_MAX <= TASKS_WINDOW_BYTES);
 /// Small requests that wait to be submitted, while the committer has no room.
 const CROWD: usize = 64 * SUBMIT_MAX;
 
+/// Requests that a connection that ends submits at once: others take turns with it.
+pub(super) const LAST_MAX: usize = UNDO_MAX / 4;
+
 /// The requests that wait for an answer, and the burst to submit next.
 pub(super) struct JobResponder {
     tasks: Tasks,
     sink: usize,
     room: RoomSignal,
     waiting: RefCell<PendingAnswers>,
-    /// The requests to submit next. `burst_bytes` is the sum of their bytes.
-    burst: RefCell<Vec<Submission>>,
-    burst_bytes: Cell<usize>,
+    /// The requests to submit next.
+    burst: RefCell<Burst>,
     /// Bytes of large requests that may still be submitted.
     window: Semaphore,
+    /// Requests of connections that end which may still be submitted.
+    last: Semaphore,
     clock: Clock,
     /// Notified when a burst begins.
     burst_ready: Notify,
@@ -63,16 +74,16 @@ pub(super) struct StartedRequest {
 
 impl JobResponder {
     pub(super) fn new(tasks: Tasks, sink: usize, room: RoomSignal, clock: Clock) -> Self {
-        let (waiting, burst, burst_bytes) = (RefCell::default(), RefCell::default(), Cell::default());
-        let window = Semaphore::new(TASKS_WINDOW_BYTES);
+        let (waiting, burst) = (RefCell::default(), RefCell::default());
+        let (window, last) = (Semaphore::new(TASKS_WINDOW_BYTES), Semaphore::new(UNDO_MAX));
         Self {
             tasks,
             sink,
             room,
             waiting,
             burst,
-            burst_bytes,
             window,
+            last,
             clock,
             burst_ready: Notify::new(),
             relieved: Notify::new(),
@@ -90,8 +101,8 @@ impl JobResponder {
         let _place = self.place(bytes).await;
         let (number, answer) = self.waiting.borrow_mut().add();
         self.put(number, queue, request);
-        self.burst_bytes.set(self.burst_bytes.get() + bytes);
-        if self.burst_bytes.get() > SUBMIT_BYTES_MAX {
+        self.burst.borrow_mut().note_bytes(bytes);
+        if self.burst.borrow().bytes() > SUBMIT_BYTES_MAX {
             self.submit_burst();
         }
         answer.await.ok()
@@ -131,6 +142,18 @@ impl JobResponder {
         self.put(PendingAnswers::NOBODY, queue, request);
     }
 
+    /// Submits the next requests of a connection that ends, at most [`LAST_MAX`], and waits until they are answered. False:
+    /// as `None` of [`JobResponder::submit`].
+    pub(super) async fn submit_last(&self, mut requests: Vec<(QueueName, Request)>) -> bool {
+        let count = u32::try_from(requests.len().min(UNDO_MAX)).unwrap_or(u32::MAX);
+        // The semaphore is never closed.
+        let _turn = self.last.acquire_many(count).await.ok();
+        let Some((queue, request)) = requests.pop() else { return true };
+        requests.into_iter().for_each(|(queue, request)| self.submit_unasked(queue, request));
+        // The last one is answered after all others.
+        self.start(queue, request).answer.await.is_ok()
+    }
+
     /// Starts the exchange with the committer, for ever. A failure of the store is reported.
     pub(super) fn start_exchange(self: &Rc<Self>, answers: AnswerReceiver, failed: &FailureSender) {
         let responder = Rc::clone(self);
@@ -168,14 +191,10 @@ impl JobResponder {
     /// no answer.
     pub(super) fn withdraw_leases(&self) {
         let mut waiting = self.waiting.borrow_mut();
-        let withdrawn = self
-            .burst
-            .borrow_mut()
-            .extract_if(.., |submission| {
-                matches!(submission.request, Request::Lease { .. } | Request::LeaseMany { .. })
-                    || matches!(submission.request, Request::ReserveNext { .. } | Request::Reserve { .. })
-            })
-            .collect::<Vec<_>>();
+        let withdrawn = self.burst.borrow_mut().extract(|submission| {
+            matches!(submission.request, Request::Lease { .. } | Request::LeaseMany { .. })
+                || matches!(submission.request, Request::ReserveNext { .. } | Request::Reserve { .. })
+        });
         withdrawn.into_iter().for_each(|submission| waiting.forget(submission.ticket.number));
     }
 
@@ -191,10 +210,12 @@ impl JobResponder {
         }
     }
 
-    fn take_burst(&self) -> Vec<Submission> {
-        self.burst_bytes.set(0);
-        self.relieved.notify_waiters();
-        self.burst.take()
+    fn take_portion(&self) -> Vec<Submission> {
+        let portion = self.burst.borrow_mut().take_portion();
+        if !self.is_crowded() {
+            self.relieved.notify_waiters();
+        }
+        portion
     }
 
     /// The number of requests in the burst.
@@ -215,34 +236,33 @@ impl JobResponder {
     /// `JOBS_TRY_COMMIT_MAX` requests, the committer is idle and the disk is not slow.
     pub(super) async fn submit_bursts(&self) -> Result<Infallible, store::Error> {
         loop {
-            self.burst_ready.notified().await;
+            if self.burst.borrow().is_empty() {
+                self.burst_ready.notified().await;
+            }
             self.room.wait(&self.tasks, self.sink).await;
-            if self.burst.borrow().len() > JOBS_TRY_COMMIT_MAX {
-                self.submit_burst();
+            let is_small = self.burst.borrow().len() <= JOBS_TRY_COMMIT_MAX;
+            let portion = self.take_portion();
+            if portion.is_empty() {
                 continue;
             }
-            let burst = self.take_burst();
-            if burst.is_empty() {
+            if !is_small {
+                self.tasks.submit(portion);
+                yield_now().await;
                 continue;
             }
-            match self.tasks.try_commit(self.sink, burst, || self.clock.reading())? {
+            match self.tasks.try_commit(self.sink, portion, || self.clock.reading())? {
                 CommitAttempt::Committed(answers) => {
                     answers.into_iter().for_each(|delivery| self.waiting.borrow_mut().receive_delivery(delivery));
                 }
-                CommitAttempt::Busy(burst) => self.tasks.submit(burst),
+                CommitAttempt::Busy(portion) => self.tasks.submit(portion),
             }
         }
     }
 
     /// Submits the burst to the committer.
     pub(super) fn submit_burst(&self) {
-        let mut burst = self.take_burst();
-        while burst.len() > SUBMIT_MAX {
-            let rest = burst.split_off(SUBMIT_MAX);
-            self.tasks.submit(std::mem::replace(&mut burst, rest));
-        }
-        if !burst.is_empty() {
-            self.tasks.submit(burst);
+        while !self.burst.borrow().is_empty() {
+            self.tasks.submit(self.take_portion());
         }
     }
 

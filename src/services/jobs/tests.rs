@@ -17,23 +17,24 @@ use rustix::net::sockopt::set_socket_send_buffer_size;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::spawn_local;
 
+use super::burst::Burst;
 use super::context::{JobRooms, JobsContext, ServiceEnds};
 use super::conversation::converse;
 use super::pace::RoomKind;
-use super::responder::JobResponder;
+use super::responder::{JobResponder, LAST_MAX};
 use super::serve::{JobsConfig, JobsFrontend, JobsListener};
 use super::stream::JobStream;
 use super::timing::{self, JobTimer};
 use super::wire::AckWording;
 use crate::clock::Clock;
-use crate::limits::{JOB_BUFFER_BYTES, JOB_ROOM_BYTES_MIN, TASKS_WINDOW_BYTES};
+use crate::limits::{JOB_BUFFER_BYTES, JOB_ROOM_BYTES_MIN, SUBMIT_MAX, TASKS_WINDOW_BYTES, UNDO_MAX};
 use crate::net::service::{Service, ServiceParts};
 use crate::net::tcp::{ClientStream, RoomSignal};
 use crate::store::tests::fake_disk::FakeDisk;
 use crate::store::{Space, Store, TaskKey, Value};
 use crate::tasks::{
     self, AddTerms, Browse, BrowsedState, Committer, Delivery, Family, LeaseOrder, Outcome, Policy, ReplySink, Request,
-    Tasks,
+    Submission, Tasks, Ticket,
 };
 
 fn open() -> (Tasks, Committer, Family) {
@@ -136,6 +137,47 @@ fn large_jobs_are_submitted_in_portions_and_small_ones_come_in_between() {
     drop(first);
     assert!(third.as_mut().poll(&mut context).is_pending());
     assert_eq!(stored(), 4);
+}
+
+/// Each portion was copied behind the one before, and kept the memory of all: half a million requests took half a minute.
+#[test]
+fn a_long_burst_is_submitted_in_portions_in_the_order_of_its_requests() {
+    let (tasks, _committer, family) = open();
+    let (mut burst, count) = (Burst::default(), 3 * SUBMIT_MAX + 1);
+    for number in 0..count as u64 {
+        let ticket = Ticket { sink: 0, number };
+        let request = if number % 2 == 0 { Request::Nothing } else { Request::Lease { timeout: 9, wait: false } };
+        burst.push(Submission { queue: family.queue(b"q"), ticket, request });
+    }
+    let mut first = burst.take_portion();
+    assert_eq!((first.len(), first.capacity() < 2 * SUBMIT_MAX, burst.len()), (SUBMIT_MAX, true, count - SUBMIT_MAX));
+    let leases = burst.extract(|submission| submission.request != Request::Nothing);
+    assert_eq!((leases.len(), burst.len()), (SUBMIT_MAX, SUBMIT_MAX + 1), "half of them");
+    first.extend(std::iter::repeat_with(|| burst.take_portion()).take_while(|portion| !portion.is_empty()).flatten());
+    assert!(burst.is_empty() && first.is_sorted_by_key(|submission| submission.ticket.number));
+    drop(tasks);
+}
+
+/// A connection with half a million reservations gave them back before anybody else had a turn.
+#[test]
+fn connections_that_end_give_back_so_much_at_once_and_take_turns() {
+    let (tasks, _committer, family) = open();
+    let responder = JobResponder::new(tasks, 0, RoomSignal::default(), Clock::start());
+    let mut context = Context::from_waker(Waker::noop());
+    let last = || {
+        let requests = (0..LAST_MAX).map(|_| (family.queue(b"q"), Request::Undo { token: 7, key: Box::from(*b"key") }));
+        Box::pin(responder.submit_last(requests.collect()))
+    };
+    let mut ending: Vec<_> = std::iter::repeat_with(last).take(2 * UNDO_MAX / LAST_MAX).collect();
+    for one in &mut ending {
+        assert!(one.as_mut().poll(&mut context).is_pending());
+    }
+    assert_eq!(responder.burst_len(), UNDO_MAX);
+    // The answer to the last request of the first one.
+    responder.receive_delivery(Delivery { answers: vec![(0, Outcome::Done)], before: None });
+    let ended: Vec<bool> = ending.iter_mut().map(|one| one.as_mut().poll(&mut context).is_ready()).collect();
+    assert_eq!(ended.iter().filter(|is_ended| **is_ended).count(), 1);
+    assert_eq!((ended.first(), responder.burst_len()), (Some(&true), UNDO_MAX + LAST_MAX), "the next one has its turn");
 }
 
 /// Takes no answers: the thread of the test commits by itself.

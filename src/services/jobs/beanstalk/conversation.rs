@@ -30,7 +30,7 @@ use crate::net::sockets::keep_alive;
 use crate::net::tcp::{Answer, ClientStream, IdleEntry, read_value, unless};
 use crate::services::jobs::handle;
 use crate::services::jobs::pace::RoomKind;
-use crate::services::jobs::responder::StartedRequest;
+use crate::services::jobs::responder::{LAST_MAX, StartedRequest};
 use crate::store::{self, Value};
 use crate::tasks::{GrantedLease, Outcome, Payload, QueueName, Request, ReservationEnd};
 
@@ -464,18 +464,27 @@ impl<'s> BeanstalkConversation<'s> {
         if self.shared.ends.closing.is_given() {
             return;
         }
-        let holder = self.session.holder;
-        for (id, is_sent) in self.session.held.take() {
-            let (queue, key) = (self.session.queue_of_held(id), Box::from(id.to_be_bytes()));
-            self.shared.responder.submit_unasked(
-                queue,
-                match is_sent {
-                    true => Request::EndReservation { key, holder, how: ReservationEnd::Closed },
-                    false => Request::Undo { token: holder, key },
-                },
-            );
-        }
+        self.give_back().await;
         // With TLS it has an end of its own.
         let _gone = timeout(JOB_SILENCE, self.stream.shutdown()).await;
+    }
+
+    /// Gives back what is reserved, in portions, until the server ends.
+    async fn give_back(&mut self) {
+        let (holder, held) = (self.session.holder, self.session.held.take());
+        for portion in held.chunks(LAST_MAX) {
+            let ended = portion.iter().map(|(id, is_sent)| {
+                let key = Box::from(id.to_be_bytes());
+                let request = match is_sent {
+                    true => Request::EndReservation { key, holder, how: ReservationEnd::Closed },
+                    false => Request::Undo { token: holder, key },
+                };
+                (self.session.queue_of_held(*id), request)
+            });
+            let is_given = self.shared.responder.submit_last(ended.collect()).await;
+            if !is_given || self.shared.ends.closing.is_given() {
+                return;
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! This module ends no reservation.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use crate::clock::Now;
@@ -84,7 +84,7 @@ impl HeldJobs {
 
     /// All jobs, and whether the client has the answer about each.
     pub(super) fn take(&mut self) -> Vec<(u64, bool)> {
-        let unsent = std::mem::take(&mut self.unsent);
+        let unsent: HashSet<u64> = self.unsent.drain(..).collect();
         self.ends.clear();
         let jobs = self.jobs.drain().map(|(id, _)| id).chain(self.overdue.drain(..));
         jobs.map(|id| (id, !unsent.contains(&id))).collect()

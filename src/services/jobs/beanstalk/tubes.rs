@@ -55,10 +55,18 @@ impl TubeFigures {
     }
 }
 
+/// A tube that somebody refers to.
+#[derive(Default)]
+struct ReferredTube {
+    figures: TubeFigures,
+    /// Whether its queue was reported.
+    is_reported: bool,
+}
+
 /// The tubes that are referred to. Clones are the same.
 #[derive(Clone)]
 pub(super) struct Tubes {
-    all: Rc<RefCell<HashMap<Rc<[u8]>, TubeFigures>>>,
+    all: Rc<RefCell<HashMap<Rc<[u8]>, ReferredTube>>>,
     pauses: Rc<RefCell<HashMap<Box<[u8]>, TubePauses>>>,
     on_change: Rc<OnChange>,
 }
@@ -67,7 +75,8 @@ pub(super) struct Tubes {
 type OnChange = dyn Fn(&[u8], bool);
 
 impl Tubes {
-    /// No tubes yet. `on_change` is called when the first one refers to a tube, and when the last one does no more.
+    /// No tubes yet. `on_change` is called when the first one refers to a tube, and when the last one does no more. Beyond
+    /// [`KEPT_MAX`] tubes it is called for neither.
     pub(super) fn new(on_change: impl Fn(&[u8], bool) + 'static) -> Self {
         Self { all: Rc::default(), pauses: Rc::default(), on_change: Rc::new(on_change) }
     }
@@ -75,17 +84,19 @@ impl Tubes {
     /// Refers to a tube, until the result is dropped.
     pub(super) fn refer(&self, name: &[u8], role: TubeRole) -> TubeUse {
         let mut all = self.all.borrow_mut();
-        if all.len() < KEPT_MAX && !all.contains_key(name) {
+        let is_reported = all.len() < KEPT_MAX;
+        if is_reported && !all.contains_key(name) {
             (self.on_change)(name, true);
         }
         let name: Rc<[u8]> = all.get_key_value(name).map_or_else(|| name.into(), |(name, _)| Rc::clone(name));
-        *all.entry(Rc::clone(&name)).or_default().count(role) += 1;
+        let tube = all.entry(Rc::clone(&name)).or_insert_with(|| ReferredTube { is_reported, ..Default::default() });
+        *tube.figures.count(role) += 1;
         TubeUse { tubes: self.clone(), name, role }
     }
 
     /// What is counted of a tube. `None`: nobody refers to it.
     pub(super) fn figures(&self, name: &[u8]) -> Option<TubeFigures> {
-        self.all.borrow().get(name).copied()
+        self.all.borrow().get(name).map(|tube| tube.figures)
     }
 
     /// The pauses of a tube.
@@ -127,11 +138,14 @@ impl TubeUse {
 impl Drop for TubeUse {
     fn drop(&mut self) {
         let mut all = self.tubes.all.borrow_mut();
-        let Some(figures) = all.get_mut(&self.name) else { return };
-        *figures.count(self.role) -= 1;
-        if *figures == TubeFigures::default() {
+        let Some(tube) = all.get_mut(&self.name) else { return };
+        *tube.figures.count(self.role) -= 1;
+        if tube.figures == TubeFigures::default() {
+            let is_reported = tube.is_reported;
             all.remove(&self.name);
-            (self.tubes.on_change)(&self.name, false);
+            if is_reported {
+                (self.tubes.on_change)(&self.name, false);
+            }
         }
     }
 }
@@ -153,5 +167,21 @@ mod tests {
         drop(watched);
         assert!(tubes.figures(b"mail").is_none() && tubes.all.borrow().is_empty());
         assert_eq!(*changes.borrow(), [(b"mail".to_vec(), true), (b"mail".to_vec(), false)]);
+    }
+
+    /// Many connections that ended reported each tube that was never kept.
+    #[test]
+    fn the_end_of_a_tube_is_reported_only_if_its_beginning_was() {
+        let changes = Rc::new(RefCell::new([0, 0]));
+        let noted = Rc::clone(&changes);
+        let tubes = Tubes::new(move |_, is_there| {
+            let [ended, begun] = &mut *noted.borrow_mut();
+            *(if is_there { begun } else { ended }) += 1;
+        });
+        let uses: Vec<_> =
+            (0..KEPT_MAX + 10).map(|number| tubes.refer(number.to_string().as_bytes(), TubeRole::Watched)).collect();
+        drop(uses);
+        assert_eq!(*changes.borrow(), [KEPT_MAX, KEPT_MAX]);
+        assert!(tubes.all.borrow().is_empty());
     }
 }
