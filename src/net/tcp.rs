@@ -3,6 +3,7 @@
 //!
 //! This module does not interpret the bytes of a connection; see `jobs` and `events`.
 
+mod burst;
 mod certificate;
 mod client_certificate;
 mod client_stream;
@@ -25,6 +26,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
+pub(crate) use burst::Burst;
 pub use certificate::{Certificate, fingerprint_of_file};
 pub(crate) use client_stream::{Accepted, ClientStream, client_name};
 pub(crate) use frontend::{

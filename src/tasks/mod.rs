@@ -32,6 +32,7 @@
 #![doc = include_str!("GUARANTEES.md")]
 
 mod committer;
+mod cost;
 mod counts;
 mod engine;
 mod inbox;
@@ -61,6 +62,7 @@ mod waits;
 use std::sync::Arc;
 
 pub use committer::{Committer, open, open_with};
+pub use cost::looks_cost;
 pub use counts::{TaskCounts, TaskTotals};
 pub use inbox::{CommitAttempt, Tasks};
 pub use metrics::{FamilyMetrics, QueueMetrics, TaskMetrics};

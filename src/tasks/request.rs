@@ -2,8 +2,11 @@
 //!
 //! This module carries nothing out; see `engine.rs`.
 
+use std::sync::Arc;
+
 #[cfg(doc)]
 use super::Outcome;
+use super::cost::looks_cost;
 use super::reservation::ReservationEnd;
 use super::shown::{Browse, BrowsedState};
 use super::sweep::Sweep;
@@ -61,7 +64,7 @@ pub enum Request {
     /// there is none, or there was none for so long.
     LeaseMany {
         /// The queues, each once.
-        queues: Vec<QueueName>,
+        queues: Arc<[QueueName]>,
         /// The most tasks, at least 1.
         count: u32,
         /// The length of each lease, counted from when it is granted.
@@ -74,7 +77,7 @@ pub enum Request {
     /// is not stored.
     ReserveNext {
         /// The queues, each once.
-        queues: Vec<QueueName>,
+        queues: Arc<[QueueName]>,
         /// The token of the connection: see [`Family::holder`](super::Family::holder).
         holder: u64,
         /// The length of a lease whose job has none of its own.
@@ -336,7 +339,8 @@ impl Request {
         matches!(self, Self::Add { .. } | Self::Push { .. } | Self::Append { .. })
     }
 
-    /// The memory that the request takes while it waits, approximately.
+    /// The bytes for which the request counts in a batch, approximately: the memory that it takes while it waits, and the
+    /// cost of its looks.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let (key, value) = match self {
@@ -348,7 +352,7 @@ impl Request {
             Self::GiveBack { key, reason, .. } | Self::Bury { key, reason, .. } => (key.len() + reason.len(), 0),
             Self::Withdraw { tickets } => (tickets.len() * size_of::<u64>(), 0),
             Self::LeaseMany { queues, .. } | Self::ReserveNext { queues, .. } => {
-                (queues.iter().map(QueueName::bytes).sum(), 0)
+                (queues.iter().map(QueueName::bytes).sum::<usize>() + looks_cost(queues.len()), 0)
             }
             Self::Many { requests } => {
                 let of_one = |(queue, request): &(QueueName, Self)| {

@@ -12,8 +12,7 @@ use std::sync::Arc;
 
 use tokio::sync::{Notify, oneshot};
 
-use super::{Answer, PendingAnswers, RoomSignal};
-use crate::limits::SUBMIT_MAX;
+use super::{Answer, Burst, PendingAnswers, RoomSignal};
 use crate::lock::Mutex;
 use crate::store;
 use crate::tasks::{Delivery, Outcome, QueueName, Request, Submission, Tasks, Ticket};
@@ -39,7 +38,7 @@ struct RequestState {
     waiting_max: usize,
     waiting: Mutex<PendingAnswers>,
     /// The requests to submit next.
-    burst: Mutex<Vec<Submission>>,
+    burst: Mutex<Burst>,
     /// Notified when there is a burst.
     burst_ready: Notify,
 }
@@ -66,7 +65,8 @@ impl QueueRequests {
             waiting.add()
         };
         let ticket = Ticket { sink: self.0.sink, number };
-        self.0.burst.lock().push(Submission { queue, ticket, request });
+        let bytes = usize::try_from(request.bytes()).unwrap_or(usize::MAX);
+        self.0.burst.lock().push(Submission { queue, ticket, request }, bytes);
         self.0.burst_ready.notify_one();
         answer.await.map_err(|_| Unanswered::Gone)
     }
@@ -93,11 +93,13 @@ impl QueueRequests {
         let RequestState { tasks, sink, room, burst, burst_ready, .. } = &*self.0;
         loop {
             burst_ready.notified().await;
-            room.wait(tasks, *sink).await;
-            let mut burst = std::mem::take(&mut *burst.lock());
-            while !burst.is_empty() {
-                let rest = burst.split_off(burst.len().min(SUBMIT_MAX));
-                tasks.submit(std::mem::replace(&mut burst, rest));
+            loop {
+                room.wait(tasks, *sink).await;
+                let portion = burst.lock().take_portion();
+                if portion.is_empty() {
+                    break;
+                }
+                tasks.submit(portion);
             }
         }
     }

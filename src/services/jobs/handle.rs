@@ -66,7 +66,7 @@ pub fn reply<'o>(verb: Verb, outcome: &Outcome, value: &'o [u8]) -> Reply<'o> {
 
 /// The request of a WAIT to its queues, which waits for so many milliseconds.
 pub fn wait_request(queues: Vec<QueueName>, lease: u64, wait: u64) -> tasks::Request {
-    tasks::Request::LeaseMany { queues, count: 1, timeout: lease, wait }
+    tasks::Request::LeaseMany { queues: queues.into(), count: 1, timeout: lease, wait }
 }
 
 /// The queues of a WAIT, each once.
@@ -124,7 +124,7 @@ mod tests {
             (
                 Request::Wait { queues: b"q,r,q", seconds: 7, with_tries: true },
                 tasks::Request::LeaseMany {
-                    queues: vec![family.queue(QUEUE), family.queue(b"r")],
+                    queues: [family.queue(QUEUE), family.queue(b"r")].into(),
                     count: 1,
                     timeout: 9,
                     wait: 7_000,

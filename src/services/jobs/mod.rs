@@ -17,7 +17,6 @@
 #![doc = include_str!("PROTOCOL.md")]
 
 pub mod beanstalk;
-mod burst;
 mod context;
 mod conversation;
 pub mod handle;

@@ -26,14 +26,12 @@ use std::rc::Rc;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
 use tokio::task::{spawn_local, yield_now};
 
-use super::burst::Burst;
-
 use crate::clock::Clock;
 use crate::limits::{
     JOB_DATA_BYTES_MAX, JOBS_TRY_COMMIT_MAX, SUBMIT_BYTES_MAX, SUBMIT_MAX, TASKS_OWN_BYTES, TASKS_WINDOW_BYTES,
     UNDO_MAX,
 };
-use crate::net::tcp::{Answer, AnswerReceiver, FailureSender, PendingAnswers, RoomSignal, unless, watch_store};
+use crate::net::tcp::{Answer, AnswerReceiver, Burst, FailureSender, PendingAnswers, RoomSignal, unless, watch_store};
 use crate::store;
 use crate::tasks::{CommitAttempt, Delivery, QueueName, Request, Submission, Tasks, Ticket};
 
@@ -100,8 +98,7 @@ impl JobResponder {
     pub(super) async fn submit(&self, queue: QueueName, request: Request, bytes: usize) -> Option<Answer> {
         let _place = self.place(bytes).await;
         let (number, answer) = self.waiting.borrow_mut().add();
-        self.put(number, queue, request);
-        self.burst.borrow_mut().note_bytes(bytes);
+        self.put(number, queue, request, bytes);
         if self.burst.borrow().bytes() > SUBMIT_BYTES_MAX {
             self.submit_burst();
         }
@@ -128,18 +125,18 @@ impl JobResponder {
     /// Submits a small request in the next burst.
     pub(super) fn start(&self, queue: QueueName, request: Request) -> StartedRequest {
         let (number, answer) = self.waiting.borrow_mut().add();
-        self.put(number, queue, request);
+        self.put(number, queue, request, 0);
         StartedRequest { number, answer }
     }
 
     /// Withdraws a request that may wait. It is answered all the same.
     pub(super) fn withdraw(&self, queue: QueueName, number: u64) {
-        self.put(PendingAnswers::NOBODY, queue, Request::Withdraw { tickets: vec![number] });
+        self.put(PendingAnswers::NOBODY, queue, Request::Withdraw { tickets: vec![number] }, 0);
     }
 
     /// Submits a request whose answer nobody waits for.
     pub(super) fn submit_unasked(&self, queue: QueueName, request: Request) {
-        self.put(PendingAnswers::NOBODY, queue, request);
+        self.put(PendingAnswers::NOBODY, queue, request, 0);
     }
 
     /// Submits the next requests of a connection that ends, at most [`LAST_MAX`], and waits until they are answered. False:
@@ -200,7 +197,8 @@ impl JobResponder {
 
     /// Whether so many requests wait to be submitted that nobody may add to them who can wait.
     pub(super) fn is_crowded(&self) -> bool {
-        self.burst.borrow().len() >= CROWD
+        let burst = self.burst.borrow();
+        burst.len() >= CROWD || burst.bytes() >= TASKS_WINDOW_BYTES
     }
 
     /// Waits until the burst has room.
@@ -224,12 +222,14 @@ impl JobResponder {
         self.burst.borrow().len()
     }
 
-    fn put(&self, number: u64, queue: QueueName, request: Request) {
+    /// Puts a request into the burst. It came as so many bytes, and may count for more.
+    fn put(&self, number: u64, queue: QueueName, request: Request, bytes: usize) {
         let mut burst = self.burst.borrow_mut();
         if burst.is_empty() {
             self.burst_ready.notify_one();
         }
-        burst.push(Submission { queue, ticket: Ticket { sink: self.sink, number }, request });
+        let bytes = bytes.max(usize::try_from(request.bytes()).unwrap_or(usize::MAX));
+        burst.push(Submission { queue, ticket: Ticket { sink: self.sink, number }, request }, bytes);
     }
 
     /// Commits or submits each burst, until the store fails. This thread commits a burst by itself if it has at most

@@ -17,7 +17,6 @@ use rustix::net::sockopt::set_socket_send_buffer_size;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::spawn_local;
 
-use super::burst::Burst;
 use super::context::{JobRooms, JobsContext, ServiceEnds};
 use super::conversation::converse;
 use super::pace::RoomKind;
@@ -27,9 +26,9 @@ use super::stream::JobStream;
 use super::timing::{self, JobTimer};
 use super::wire::AckWording;
 use crate::clock::Clock;
-use crate::limits::{JOB_BUFFER_BYTES, JOB_ROOM_BYTES_MIN, SUBMIT_MAX, TASKS_WINDOW_BYTES, UNDO_MAX};
+use crate::limits::{JOB_BUFFER_BYTES, JOB_ROOM_BYTES_MIN, SUBMIT_BYTES_MAX, SUBMIT_MAX, TASKS_WINDOW_BYTES, UNDO_MAX};
 use crate::net::service::{Service, ServiceParts};
-use crate::net::tcp::{ClientStream, RoomSignal};
+use crate::net::tcp::{Burst, ClientStream, RoomSignal};
 use crate::store::tests::fake_disk::FakeDisk;
 use crate::store::{Space, Store, TaskKey, Value};
 use crate::tasks::{
@@ -147,7 +146,7 @@ fn a_long_burst_is_submitted_in_portions_in_the_order_of_its_requests() {
     for number in 0..count as u64 {
         let ticket = Ticket { sink: 0, number };
         let request = if number % 2 == 0 { Request::Nothing } else { Request::Lease { timeout: 9, wait: false } };
-        burst.push(Submission { queue: family.queue(b"q"), ticket, request });
+        burst.push(Submission { queue: family.queue(b"q"), ticket, request }, 1);
     }
     let mut first = burst.take_portion();
     assert_eq!((first.len(), first.capacity() < 2 * SUBMIT_MAX, burst.len()), (SUBMIT_MAX, true, count - SUBMIT_MAX));
@@ -155,6 +154,12 @@ fn a_long_burst_is_submitted_in_portions_in_the_order_of_its_requests() {
     assert_eq!((leases.len(), burst.len()), (SUBMIT_MAX, SUBMIT_MAX + 1), "half of them");
     first.extend(std::iter::repeat_with(|| burst.take_portion()).take_while(|portion| !portion.is_empty()).flatten());
     assert!(burst.is_empty() && first.is_sorted_by_key(|submission| submission.ticket.number));
+    for number in 0..4 {
+        let ticket = Ticket { sink: 0, number };
+        let submission = Submission { queue: family.queue(b"q"), ticket, request: Request::Nothing };
+        burst.push(submission, SUBMIT_BYTES_MAX / 2);
+    }
+    assert_eq!((burst.take_portion().len(), burst.bytes()), (2, SUBMIT_BYTES_MAX), "it has as many bytes");
     drop(tasks);
 }
 

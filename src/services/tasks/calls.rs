@@ -18,7 +18,7 @@ use crate::security::DEFAULT_QUEUE;
 use crate::store::Value;
 use crate::tasks::{
     self, Browse, BrowsedTask, DEFAULT_TASKS, Family, GrantedLease, JOBS, ListedQueue, NAMED_TASKS, Outcome, Payload,
-    QueueName, ShownReason, Sweep,
+    QueueName, ShownReason, Sweep, looks_cost,
 };
 
 /// The most bytes of each value on a page.
@@ -32,6 +32,22 @@ pub struct NamedQueues {
     family: Option<Family>,
     /// The beginnings of the stored names of the queues.
     prefixes: &'static [&'static [u8]],
+}
+
+/// The bytes for which a message counts until it is answered: its own, and the cost of its looks at many queues.
+pub(super) fn counted_bytes(frame: &[u8]) -> usize {
+    let looks = match frame.first() {
+        Some(&tag::LEND_MANY) => AnyRequest::decode(frame).map_or(0, |request| cost(&request)),
+        _ => 0,
+    };
+    frame.len() + looks
+}
+
+fn cost(request: &AnyRequest<'_>) -> usize {
+    match request {
+        AnyRequest::OfQueues(QueueRequest::LendMany { queues, .. }) => looks_cost(queues.len()),
+        _ => 0,
+    }
 }
 
 /// A request to the queues, and the queues to which its leases belong.
@@ -110,10 +126,9 @@ impl NamedQueues {
                 many(queues.iter().map(add).collect())
             }
             QueueRequest::LendMany { queues, count, timeout_ms, wait_ms } => {
-                let queues: Vec<QueueName> = queues.iter().map(|name| self.named(name)).collect();
-                let names = Arc::from(&*queues);
+                let names: Arc<[QueueName]> = queues.iter().map(|name| self.named(name)).collect();
                 let (count, timeout, wait) = (*count, *timeout_ms, *wait_ms);
-                let request = tasks::Request::LeaseMany { queues, count, timeout, wait };
+                let request = tasks::Request::LeaseMany { queues: Arc::clone(&names), count, timeout, wait };
                 TaskCall { names, ..self.of_one(self.default_queue(), request) }
             }
             QueueRequest::SettleMany(items) => {

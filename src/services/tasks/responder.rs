@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use slab::Slab;
 
-use super::calls::{NamedQueues, TaskCall};
+use super::calls::{NamedQueues, TaskCall, counted_bytes};
 use super::client_state::{Abandoned, ClientState, LeaseTerms, PendingReply, RequestTimes};
 use super::config::{SpiderqConfig, Version};
 use super::handle::Access;
@@ -144,7 +144,7 @@ pub(super) enum Taken {
 /// Requests to submit next.
 struct RequestBurst {
     requests: Vec<Submission>,
-    /// Bytes of those that clients have sent.
+    /// Bytes of those that clients have sent, with the cost of their looks.
     bytes: usize,
 }
 
@@ -255,8 +255,9 @@ impl TaskResponder {
         if envelope.len() > ENVELOPE_BYTES_MAX {
             return Taken::TooLarge;
         }
-        let Some(mut share) = self.window.take(frame.len(), client.own_bytes(), is_next) else {
-            self.window.wait(peer, frame.len());
+        let counted_bytes = counted_bytes(frame);
+        let Some(mut share) = self.window.take(counted_bytes, client.own_bytes(), is_next) else {
+            self.window.wait(peer, counted_bytes);
             return Taken::Later;
         };
         let decoded = self.policy.decode(frame, client.user());
@@ -277,7 +278,7 @@ impl TaskResponder {
             tasks::Request::Lease { timeout, wait } => LeaseTerms { timeout, wait },
             _ => LeaseTerms::default(),
         };
-        self.burst.bytes += frame.len();
+        self.burst.bytes += counted_bytes;
         let verb = decoded.map(|request| request.verb());
         let (envelope, request_bytes) = (envelope.into(), frame.len());
         let again = false;

@@ -162,3 +162,27 @@ fn lease_many_first(real: &mut RealQueues) {
         real.commit(requests.collect(), 0).unwrap();
     }
 }
+
+/// Requests that look at much counted as any other: a batch took thousands of them.
+#[test]
+fn a_batch_ends_with_the_requests_that_take_long() {
+    const COUNT: u64 = 200;
+    let mut real = start();
+    let queue = real.queue.clone();
+    let lend = Request::LeaseMany { queues: vec![queue.clone(); 1 << 10].into(), count: 1, timeout: 9, wait: 0 };
+    for request in [lend] {
+        let most = TASKS_BATCH_BYTES / request.bytes() + 1;
+        assert!(most < COUNT / 2, "{request:?}");
+        for number in 0..COUNT {
+            let (queue, request) = (queue.clone(), request.clone());
+            real.tasks.submit(vec![Submission { queue, ticket: Ticket { sink: 0, number }, request }]);
+        }
+        let mut answered = 0;
+        while answered < COUNT {
+            real.committer.batch(at(0)).unwrap();
+            let of_batch = std::mem::take(&mut *real.sink.0.lock()).len() as u64;
+            assert!((1..=most).contains(&of_batch), "{of_batch} of {most}");
+            answered += of_batch;
+        }
+    }
+}

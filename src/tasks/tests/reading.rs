@@ -41,7 +41,8 @@ fn of_many_leases_those_without_their_values_are_apart() {
     store.rot(task_key(0, 2));
     store.unread(task_key(0, 4), true);
     let queues = vec![QueueName(NameKind::Opened(0))];
-    let Delivery { mut answers, before } = commit(vec![Request::LeaseMany { queues, count: 9, timeout: 9, wait: 0 }]);
+    let Delivery { mut answers, before } =
+        commit(vec![Request::LeaseMany { queues: queues.into(), count: 9, timeout: 9, wait: 0 }]);
     let (_, mut outcome) = answers.pop().unwrap();
     assert!(outcome.is_stored() && outcome.stored_bytes(before.as_deref()) < 100);
     outcome.fill(before.as_deref());

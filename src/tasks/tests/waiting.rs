@@ -143,7 +143,7 @@ fn a_request_waits_in_all_its_queues_and_leaves_all_of_them() {
 #[test]
 fn a_wait_ends_in_time_and_behind_a_task_that_comes_at_its_end() {
     let mut rig = Rig::new();
-    let request = || Request::LeaseMany { queues: Vec::new(), count: 1, timeout: 9, wait: 1 };
+    let request = || Request::LeaseMany { queues: [].into(), count: 1, timeout: 9, wait: 1 };
     assert_eq!(rig.commit(vec![("", request())], 0), [(0, Outcome::Refused)], "of no queue");
     let requests = [rig.lease_many(&["a"], 1, 50), rig.lease_many(&["a", "b"], 1, 50), rig.lease_many(&["b"], 1, 60)];
     assert_eq!(rig.commit(requests.map(|request| ("", request)).to_vec(), 0), []);

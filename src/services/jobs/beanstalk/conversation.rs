@@ -9,6 +9,7 @@
 //!
 //! This module does not know the bytes of commands (`input`, `command`), or their meaning (`session`).
 
+mod ending;
 mod waiting;
 
 use std::collections::VecDeque;
@@ -30,9 +31,9 @@ use crate::net::sockets::keep_alive;
 use crate::net::tcp::{Answer, ClientStream, IdleEntry, read_value, unless};
 use crate::services::jobs::handle;
 use crate::services::jobs::pace::RoomKind;
-use crate::services::jobs::responder::{LAST_MAX, StartedRequest};
+use crate::services::jobs::responder::StartedRequest;
 use crate::store::{self, Value};
-use crate::tasks::{GrantedLease, Outcome, Payload, QueueName, Request, ReservationEnd};
+use crate::tasks::{GrantedLease, Outcome, Payload, QueueName, Request};
 
 /// Bytes that a busy connection reads at once.
 const BUSY_BYTES: u16 = 16 << 10;
@@ -70,8 +71,16 @@ pub(super) struct BeanstalkConversation<'s> {
     going: Option<RoomPermit<'s>>,
     last_read: LastRead,
     unsent: Vec<TimedCommand>,
-    /// Bytes of the answers of the batch that are known.
-    known_bytes: usize,
+    batch_bytes: BatchBytes,
+}
+
+/// The bytes of the batch.
+#[derive(Default)]
+struct BatchBytes {
+    /// Of the answers that are known.
+    known: usize,
+    /// For which the requests count.
+    asked: usize,
 }
 
 /// When bytes were read last, and whether they have filled the buffer.
@@ -107,7 +116,7 @@ pub(super) async fn converse(shared: Rc<BeanstalkContext>, stream: ClientStream,
         going: None,
         last_read: LastRead { at: shared.clock.now(), has_filled: false },
         unsent: Vec::new(),
-        known_bytes: 0,
+        batch_bytes: BatchBytes::default(),
     };
     idle.rest(PLACE_SILENT_TIME);
     let first = idle.unless_lost(conversation.fill(1)).await;
@@ -138,7 +147,7 @@ impl<'s> BeanstalkConversation<'s> {
             }
             match begun {
                 Begun::Reply(known) => {
-                    self.known_bytes += known.len();
+                    self.batch_bytes.known += known.len();
                     self.batch.push_back(PendingReply::Known(known));
                 }
                 Begun::Ask(question, queue, request) => self.ask(question, queue, request).await?,
@@ -161,7 +170,7 @@ impl<'s> BeanstalkConversation<'s> {
                 }
             }
             let is_crowded = self.shared.responder.is_crowded();
-            let is_long = self.batch.len() >= ANSWERS_MAX || self.output.len() + self.known_bytes >= ANSWER_BYTES;
+            let is_long = self.batch.len() >= ANSWERS_MAX || self.output.len() + self.batch_bytes.known >= ANSWER_BYTES;
             if is_long || is_crowded {
                 self.settle().await?;
                 self.flush().await?;
@@ -170,15 +179,19 @@ impl<'s> BeanstalkConversation<'s> {
         }
     }
 
-    /// Submits a request of the batch. A large one waits for its place until those before it are answered.
+    /// Submits a request of the batch, up to a bound of bytes. A large one waits for its place until those before it are
+    /// answered.
     async fn ask(&mut self, question: Question, queue: QueueName, request: Request) -> io::Result<()> {
         let bytes = usize::try_from(request.bytes()).unwrap_or(usize::MAX);
+        if self.batch_bytes.asked + bytes > TASKS_OWN_BYTES {
+            self.settle().await?;
+        }
         if bytes <= TASKS_OWN_BYTES {
+            self.batch_bytes.asked += bytes;
             let started = self.shared.responder.start(queue, request);
             self.batch.push_back(PendingReply::Asked { question, started });
             return Ok(());
         }
-        self.settle().await?;
         let answer = self.shared.responder.submit(queue, request, bytes).await.ok_or(ErrorKind::BrokenPipe)?;
         self.finish(question, answer).await
     }
@@ -188,7 +201,7 @@ impl<'s> BeanstalkConversation<'s> {
         while let Some(next) = self.batch.pop_front() {
             match next {
                 PendingReply::Known(known) => {
-                    self.known_bytes -= known.len();
+                    self.batch_bytes.known -= known.len();
                     if known.len() > JOB_BUFFER_BYTES {
                         self.take_room(known.len()).await?;
                     }
@@ -200,6 +213,7 @@ impl<'s> BeanstalkConversation<'s> {
                 }
             }
         }
+        self.batch_bytes.asked = 0;
         Ok(())
     }
 
@@ -435,56 +449,8 @@ impl<'s> BeanstalkConversation<'s> {
         Ok(())
     }
 
-    // ------------------------------------------------------------------------------------------------------------ end
-
     /// Whether its user has changed. Then the connection ends, as everywhere.
     fn has_lost_user(&self) -> bool {
         matches!(&self.session.client, Client::User(user) if !user.is_current())
-    }
-
-    fn undo_unsent(&self, outcome: &Outcome) {
-        let Outcome::LeasedMany(granted) = outcome else { return };
-        for GrantedLease { key, .. } in granted {
-            let queue = self.session.queue_of_held(handle::id(key).0);
-            self.shared.responder.take_back(queue, self.session.holder, key.clone());
-        }
-    }
-
-    /// The connection is over: what it has reserved is given back. While the server ends nothing is: no reservation is
-    /// stored, and so no try is counted.
-    async fn end(mut self) {
-        while let Some(next) = self.batch.pop_front() {
-            if let PendingReply::Asked { started, .. } = next
-                && let Ok(answer) = started.answer.await
-            {
-                self.undo_unsent(&answer.outcome);
-            }
-        }
-        self.shared.leave(self.session.roles());
-        if self.shared.ends.closing.is_given() {
-            return;
-        }
-        self.give_back().await;
-        // With TLS it has an end of its own.
-        let _gone = timeout(JOB_SILENCE, self.stream.shutdown()).await;
-    }
-
-    /// Gives back what is reserved, in portions, until the server ends.
-    async fn give_back(&mut self) {
-        let (holder, held) = (self.session.holder, self.session.held.take());
-        for portion in held.chunks(LAST_MAX) {
-            let ended = portion.iter().map(|(id, is_sent)| {
-                let key = Box::from(id.to_be_bytes());
-                let request = match is_sent {
-                    true => Request::EndReservation { key, holder, how: ReservationEnd::Closed },
-                    false => Request::Undo { token: holder, key },
-                };
-                (self.session.queue_of_held(*id), request)
-            });
-            let is_given = self.shared.responder.submit_last(ended.collect()).await;
-            if !is_given || self.shared.ends.closing.is_given() {
-                return;
-            }
-        }
     }
 }

@@ -8,6 +8,7 @@
 //! ```
 //! This module sends nothing and waits for nothing.
 
+use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -102,6 +103,8 @@ pub(super) struct Session {
     tubes: Tubes,
     used: TubeUse,
     watched: Vec<TubeUse>,
+    /// The queues of the watched tubes in which it may write, once a reserve has asked for them.
+    waited: OnceCell<Arc<[QueueName]>>,
     pub(super) held: HeldJobs,
     roles: Roles,
     /// The beginnings of the names of queues in which it may read, and write.
@@ -120,6 +123,7 @@ impl Session {
             tubes,
             used,
             watched,
+            waited: OnceCell::new(),
             held: HeldJobs::default(),
             roles: Roles::default(),
             may_read: Arc::new([]),
@@ -142,6 +146,7 @@ impl Session {
         };
         let [read, write] = [Access::Read, Access::Write].map(prefixes).map(Arc::from);
         (self.may_read, self.may_write, self.client) = (read, write, client);
+        self.waited = OnceCell::new();
     }
 
     /// Whether the client may use a tube so.
@@ -188,7 +193,8 @@ impl Session {
     /// The request for the next job of the tubes that it watches, which waits for so many milliseconds. `None`: there are
     /// no such tubes.
     pub(super) fn reserve_next(&self, lease: u64, wait: u64) -> Option<(QueueName, Request)> {
-        let queues: Vec<QueueName> = self.waits_in().iter().map(|tube| self.queue(tube.name())).collect();
+        let waited = || self.waits_in().iter().map(|tube| self.queue(tube.name())).collect();
+        let queues = Arc::clone(self.waited.get_or_init(waited));
         let first = queues.first()?.clone();
         Some((first, Request::ReserveNext { queues, holder: self.holder, timeout: lease, wait }))
     }
@@ -292,6 +298,7 @@ impl Session {
         }
         if !is_watched {
             self.watched.push(self.tubes.refer(tube, TubeRole::Watched));
+            self.waited = OnceCell::new();
         }
         Begun::Reply(reply::numbered("WATCHING", self.watched.len() as u64))
     }
@@ -303,6 +310,7 @@ impl Session {
                 return Begun::Reply(reply::NOT_IGNORED.to_vec());
             }
             self.watched.remove(place);
+            self.waited = OnceCell::new();
         }
         Begun::Reply(reply::numbered("WATCHING", self.watched.len() as u64))
     }
@@ -354,5 +362,36 @@ impl Session {
             }
             _ => Some(reply::NOT_AUTHENTICATED.to_vec()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use super::*;
+    use crate::clock::ClockReading;
+    use crate::store::tests::fake_disk::FakeDisk;
+    use crate::tasks::{self, LeaseOrder, Policy};
+
+    /// Each reserve of many tubes had names of its own.
+    #[test]
+    fn the_queues_of_a_reserve_are_named_once_for_what_is_watched() {
+        let (_tasks, mut committer) = tasks::open(Box::new(FakeDisk::new()), ClockReading::from_millis(0)).unwrap();
+        let family = committer.family(b"jobs/", LeaseOrder::Fifo, Policy::Always).unwrap();
+        let mut session = Session::new(7, Client::Anybody, family.clone(), Tubes::new(|_, _| {}));
+        let queues = |session: &Session| match session.reserve_next(9, 0) {
+            Some((_, Request::ReserveNext { queues, .. })) => queues,
+            other => panic!("{other:?}"),
+        };
+        let named = |tubes: &[&[u8]]| tubes.iter().map(|tube| family.queue(tube)).collect::<Arc<[_]>>();
+        let first = queues(&session);
+        assert!(Arc::ptr_eq(&first, &queues(&session)) && first == named(&[DEFAULT_TUBE]));
+        session.watch(b"mail");
+        assert_eq!(queues(&session), named(&[DEFAULT_TUBE, b"mail"]));
+        session.ignore(DEFAULT_TUBE);
+        assert_eq!(queues(&session), named(&[b"mail"]));
+        session.be(Client::Nobody);
+        assert!(session.reserve_next(9, 0).is_none());
     }
 }

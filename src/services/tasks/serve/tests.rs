@@ -67,8 +67,12 @@ impl Rig {
 
     /// A client that sends these requests at once.
     fn client(&self, requests: &[Request<'_>]) -> TcpStream {
+        self.client_sending(bytes_of(requests))
+    }
+
+    /// A client that sends these bytes at once.
+    fn client_sending(&self, bytes: Vec<u8>) -> TcpStream {
         let stream = TcpStream::connect(&self.address).unwrap();
-        let bytes = bytes_of(requests);
         // The system takes a part of many bytes, until the frontend reads.
         let mut writer = stream.try_clone().unwrap();
         std::thread::spawn(move || {
