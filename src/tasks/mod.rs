@@ -62,7 +62,7 @@ mod waits;
 use std::sync::Arc;
 
 pub use committer::{Committer, open, open_with};
-pub use cost::looks_cost;
+pub use cost::{list_cost, looks_cost, page_cost};
 pub use counts::{TaskCounts, TaskTotals};
 pub use inbox::{CommitAttempt, Tasks};
 pub use metrics::{FamilyMetrics, QueueMetrics, TaskMetrics};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 #[cfg(doc)]
 use super::Outcome;
-use super::cost::looks_cost;
+use super::cost::{list_cost, looks_cost, page_cost};
 use super::reservation::ReservationEnd;
 use super::shown::{Browse, BrowsedState};
 use super::sweep::Sweep;
@@ -339,8 +339,8 @@ impl Request {
         matches!(self, Self::Add { .. } | Self::Push { .. } | Self::Append { .. })
     }
 
-    /// The bytes for which the request counts in a batch, approximately: the memory that it takes while it waits, and the
-    /// cost of its looks.
+    /// The bytes for which the request counts in a batch, approximately: its memory while it waits, the cost of its looks
+    /// and of its page.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let (key, value) = match self {
@@ -360,9 +360,14 @@ impl Request {
                 };
                 (requests.iter().map(of_one).sum(), 0)
             }
-            Self::ListQueues { prefixes, .. } => (prefixes.iter().map(|prefix| prefix.len()).sum(), 0),
+            Self::ListQueues { prefixes, most, .. } => {
+                (prefixes.iter().map(|prefix| prefix.len()).sum::<usize>() + list_cost(*most), 0)
+            }
             Self::Configure { change } => (size_of_val(&**change), 0),
-            Self::Browse(browse) => (browse.group.as_ref().map_or(0, |group| group.len()), 0),
+            Self::Browse(Browse { group, most, first_bytes, .. }) => {
+                let group_bytes = group.as_ref().map_or(0, |group| group.len());
+                (group_bytes + page_cost(group.is_some(), *most, *first_bytes), 0)
+            }
             other => (other.key().map_or(0, <[u8]>::len), 0),
         };
         (size_of::<Self>() + key + value) as u64

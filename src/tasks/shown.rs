@@ -8,6 +8,11 @@ use super::terms::REASON_BYTES_MAX;
 use super::{Policy, QueueTerms, Rate};
 use crate::store::TaskKey;
 
+/// Tasks at which a page looks.
+pub(super) const BROWSED_MAX: usize = 1 << 10;
+/// The bytes of a page, the last task aside.
+pub(super) const PAGE_BYTES_MAX: usize = 1 << 20;
+
 /// Which tasks are looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Browse {

@@ -18,7 +18,7 @@ use crate::security::DEFAULT_QUEUE;
 use crate::store::Value;
 use crate::tasks::{
     self, Browse, BrowsedTask, DEFAULT_TASKS, Family, GrantedLease, JOBS, ListedQueue, NAMED_TASKS, Outcome, Payload,
-    QueueName, ShownReason, Sweep, looks_cost,
+    QueueName, ShownReason, Sweep, list_cost, looks_cost, page_cost,
 };
 
 /// The most bytes of each value on a page.
@@ -34,10 +34,12 @@ pub struct NamedQueues {
     prefixes: &'static [&'static [u8]],
 }
 
-/// The bytes for which a message counts until it is answered: its own, and the cost of its looks at many queues.
+/// The bytes for which a message counts until it is answered: its own, and the cost of its looks and of its page.
 pub(super) fn counted_bytes(frame: &[u8]) -> usize {
     let looks = match frame.first() {
-        Some(&tag::LEND_MANY) => AnyRequest::decode(frame).map_or(0, |request| cost(&request)),
+        Some(&(tag::LEND_MANY | tag::BROWSE | tag::QUEUES)) => {
+            AnyRequest::decode(frame).map_or(0, |request| cost(&request))
+        }
         _ => 0,
     };
     frame.len() + looks
@@ -46,6 +48,10 @@ pub(super) fn counted_bytes(frame: &[u8]) -> usize {
 fn cost(request: &AnyRequest<'_>) -> usize {
     match request {
         AnyRequest::OfQueues(QueueRequest::LendMany { queues, .. }) => looks_cost(queues.len()),
+        AnyRequest::OfQueues(QueueRequest::Browse { group, most, first_bytes, .. }) => {
+            page_cost(group.is_some(), *most, FIRST_BYTES_MAX.min(*first_bytes))
+        }
+        AnyRequest::OfQueues(QueueRequest::Queues { most, .. }) => list_cost(*most),
         _ => 0,
     }
 }

@@ -8,13 +8,8 @@ use crate::tasks::queue::ShownTask;
 use crate::tasks::queues::{QueueEntry, number_of};
 use crate::tasks::record::task_key;
 use crate::tasks::settings::QueueSettings;
-use crate::tasks::shown::{Browse, BrowsedPage, BrowsedTask, ListedQueue};
+use crate::tasks::shown::{BROWSED_MAX, Browse, BrowsedPage, BrowsedTask, ListedQueue, PAGE_BYTES_MAX};
 use crate::tasks::{Outcome, Payload};
-
-/// Tasks at which a page looks.
-pub(in crate::tasks) const BROWSED_MAX: usize = 1 << 10;
-/// The bytes of a page, the last task aside.
-const PAGE_BYTES_MAX: usize = 1 << 20;
 
 impl Engine {
     /// A page of the tasks in a state.

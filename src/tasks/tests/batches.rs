@@ -5,7 +5,9 @@ use crate::limits::{EXPIRE_BUDGET, SUBMIT_MAX, TASK_KEY_BYTES_MAX, TASKS_BATCH_B
 use crate::store::Value;
 use crate::store::tests::fake_disk::{BatchSize, FakeDisk};
 use crate::tasks::TaskCounts;
-use crate::tasks::{LeaseOrder, Outcome, Policy, QueueEnd, Request, Settlement, Submission, Ticket};
+use crate::tasks::{
+    Browse, BrowsedState, LeaseOrder, Outcome, Policy, QueueEnd, Request, Settlement, Submission, Ticket,
+};
 
 /// Records of a batch beside those of tasks: of the queue, the tokens, the format, and the clock.
 const OTHER_RECORDS: usize = 4;
@@ -170,7 +172,11 @@ fn a_batch_ends_with_the_requests_that_take_long() {
     let mut real = start();
     let queue = real.queue.clone();
     let lend = Request::LeaseMany { queues: vec![queue.clone(); 1 << 10].into(), count: 1, timeout: 9, wait: 0 };
-    for request in [lend] {
+    let (group, state) = (Some(Box::from(&b"group"[..])), BrowsedState::Ready);
+    let of_group = Request::Browse(Browse { state, group, from: None, most: 1, first_bytes: 0 });
+    let whole = Request::Browse(Browse { state, group: None, from: None, most: u32::MAX, first_bytes: u32::MAX });
+    let list = Request::ListQueues { prefixes: Vec::new(), from: 0, most: u32::MAX };
+    for request in [lend, of_group, whole, list] {
         let most = TASKS_BATCH_BYTES / request.bytes() + 1;
         assert!(most < COUNT / 2, "{request:?}");
         for number in 0..COUNT {

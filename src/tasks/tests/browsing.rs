@@ -6,7 +6,7 @@ use super::{ReadAnswer, RealQueues, add, leased, poll};
 use crate::seeded_rng::SeededRng;
 use crate::store::Value;
 use crate::store::tests::fake_disk::FakeDisk;
-use crate::tasks::engine::browsing::BROWSED_MAX;
+use crate::tasks::shown::BROWSED_MAX;
 use crate::tasks::{
     AddTerms, Browse, BrowsePlace, BrowsedPage, BrowsedState, BrowsedTask, LeaseOrder, Outcome, Policy, QueueEnd,
     Request,

@@ -51,8 +51,9 @@ impl BeanstalkConversation<'_> {
     }
 
     async fn outcome(&self, queue: crate::tasks::QueueName, request: Request) -> io::Result<Outcome> {
-        let started = self.shared.responder.start(queue, request);
-        Ok(started.answer.await.map_err(|_| ErrorKind::BrokenPipe)?.outcome)
+        let bytes = usize::try_from(request.bytes()).unwrap_or(usize::MAX);
+        let answer = self.shared.responder.submit(queue, request, bytes).await;
+        Ok(answer.ok_or(ErrorKind::BrokenPipe)?.outcome)
     }
 
     /// A tube as a queue, and as connections refer to it. Both are `None`: there is no such tube.

@@ -6,6 +6,7 @@ use super::*;
 use crate::limits::{TASKS_BATCH_BYTES, TASKS_OWN_BYTES, TASKS_WINDOW_BYTES, UNDO_MAX};
 use crate::services::tasks::calls::counted_bytes;
 use crate::services::tasks::wire::{AnyRequest, QueueRequest, Reply};
+use crate::tasks::{BrowsePlace, BrowsedState};
 
 static LARGE: [u8; 2 << 20] = [7; 2 << 20];
 const SMALL: &[u8] = b"value";
@@ -170,17 +171,25 @@ fn requests_that_take_long_wait_for_the_window_however_short_they_are() {
     const COUNT: usize = 1_000;
     let names = [&b"queue"[..]; 1 << 10];
     let lend = QueueRequest::LendMany { queues: names.to_vec(), count: 1, timeout_ms: 9, wait_ms: 0 };
-    let (mut frame, mut bytes) = (Vec::new(), introduction(SocketType::Dealer));
-    AnyRequest::OfQueues(lend).encode(&mut frame);
-    (0..COUNT).for_each(|_| bytes.extend(message(&[&frame])));
-    let mut rig = start(&FakeDisk::new());
-    let client = rig.client_sending(bytes);
-    let Rig { front, .. } = &mut rig;
-    let is_waiting = (0..PASSES).any(|_| {
-        pass(front);
-        front.responder.window().has_waiting()
-    });
-    let taken = front.responder.unanswered() * counted_bytes(&frame);
-    assert!(is_waiting && taken <= TASKS_WINDOW_BYTES + TASKS_OWN_BYTES, "{taken}");
-    drop(client);
+    let place = BrowsePlace::default();
+    let browse = |group, most, first_bytes| {
+        let (queue, state) = (&b"queue"[..], BrowsedState::Ready);
+        QueueRequest::Browse { queue, state, group, from: place, most, first_bytes }
+    };
+    let list = QueueRequest::Queues { from: 0, most: u32::MAX };
+    for request in [lend, list, browse(None, u32::MAX, u32::MAX), browse(Some(&b"group"[..]), 1, 0)] {
+        let (mut frame, mut bytes) = (Vec::new(), introduction(SocketType::Dealer));
+        AnyRequest::OfQueues(request).encode(&mut frame);
+        (0..COUNT).for_each(|_| bytes.extend(message(&[&frame])));
+        let mut rig = start(&FakeDisk::new());
+        let client = rig.client_sending(bytes);
+        let Rig { front, .. } = &mut rig;
+        let is_waiting = (0..PASSES).any(|_| {
+            pass(front);
+            front.responder.window().has_waiting()
+        });
+        let taken = front.responder.unanswered() * counted_bytes(&frame);
+        assert!(is_waiting && taken <= TASKS_WINDOW_BYTES + TASKS_OWN_BYTES, "{taken}");
+        drop(client);
+    }
 }
