@@ -76,6 +76,14 @@ pub(super) enum Effect<'q> {
     Gone(u64),
 }
 
+/// The time of a queue, in milliseconds of the leases' clock.
+#[derive(Clone, Copy, Debug, Default)]
+struct QueueTime {
+    now: u64,
+    /// Leases with a deadline up to this one are held by nobody, although some have not expired yet. 0: all have.
+    due: u64,
+}
+
 /// One queue.
 #[derive(Debug)]
 pub(super) struct TaskQueue {
@@ -89,10 +97,8 @@ pub(super) struct TaskQueue {
     settings: QueueSettings,
     /// The number of leases after which a task is dead, where neither it nor the queue says so.
     usual_tries: Option<NonZeroU32>,
-    /// Milliseconds of the leases' clock. Written by [`TaskQueue::set_time`].
-    now: u64,
-    /// Leases with a deadline up to this one are held by nobody, although some have not expired yet. 0: all have.
-    due: u64,
+    /// Written by [`TaskQueue::set_time`].
+    time: QueueTime,
     counts: TaskCounts,
     changes: QueueChanges,
 }
@@ -109,8 +115,7 @@ impl TaskQueue {
             aside: TasksAside::default(),
             settings,
             usual_tries: None,
-            now: 0,
-            due: 0,
+            time: QueueTime::default(),
             counts: TaskCounts::default(),
             changes: QueueChanges::default(),
         }
@@ -130,7 +135,7 @@ impl TaskQueue {
 
     /// Sets the time, and up to which deadline leases are due, in milliseconds of the leases' clock.
     pub(super) fn set_time(&mut self, now: u64, due: u64) {
-        (self.now, self.due) = (now, due);
+        self.time = QueueTime { now, due };
     }
 
     // ---------------------------------------------------------------------------------------------------------- verbs
@@ -171,7 +176,7 @@ impl TaskQueue {
 
     /// Whether anything is set that holds at present.
     pub(super) fn is_set(&self) -> bool {
-        self.settings.is_set(self.now)
+        self.settings.is_set(self.time.now)
     }
 
     /// Sets the number of leases after which a task is dead, where neither it nor the queue says so.
@@ -181,7 +186,7 @@ impl TaskQueue {
 
     /// Changes the settings.
     pub(super) fn configure(&mut self, change: &QueueChange) {
-        self.settings.change(change, self.now);
+        self.settings.change(change, self.time.now);
         self.ready.set_limit(self.settings.terms.group_limit);
     }
 
@@ -281,11 +286,11 @@ impl TaskQueue {
         }
         let (number, serial) = (self.counters.next_number(), self.counters.next_serial());
         let position = self.ready.order.added(end, serial);
-        let (since, state, key) = (self.now, TaskState::Dropped, key.into());
+        let (since, state, key) = (self.time.now, TaskState::Dropped, key.into());
         let (marks, unread, lent) = (TaskMarks::default(), 0, 0);
         let group = (!terms.group.is_empty()).then(|| self.ready.join(&terms.group));
         let unique = self.keep_name(&terms.unique);
-        let (class, terms) = (terms.class, TaskTerms::of(terms, self.now, group, unique));
+        let (class, terms) = (terms.class, TaskTerms::of(terms, self.time.now, group, unique));
         self.counts.ever.added += 1;
         let task = Task { number, key, position, boost: 0, since, state, marks, unread, lent, class, terms };
         let task_index = self.put(hash, task);

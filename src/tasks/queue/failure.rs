@@ -112,8 +112,8 @@ impl TaskQueue {
     pub(in crate::tasks) fn next_event(&self) -> Option<u64> {
         let gate = &self.settings.gate;
         // A pause that is over is forgotten, and with it a queue without tasks.
-        let resumes = Some(gate.paused_until).filter(|until| *until > self.now && *until < u64::MAX);
-        let lends = Some(gate.opens_at()).filter(|at| self.counts.ready > 0 && *at > self.now && *at < u64::MAX);
+        let resumes = Some(gate.paused_until).filter(|until| *until > self.time.now && *until < u64::MAX);
+        let lends = Some(gate.opens_at()).filter(|at| self.counts.ready > 0 && *at > self.time.now && *at < u64::MAX);
         [self.aside.delayed.next(), self.aside.expiring.next(), resumes, lends].into_iter().flatten().min()
     }
 
@@ -121,10 +121,10 @@ impl TaskQueue {
     pub(in crate::tasks) fn pass(&mut self, budget: usize, wheel: &mut Wheel<LeaseTimer>) -> usize {
         let mut count = 0;
         while count < budget {
-            if let Some(task_index) = self.aside.expiring.due(self.now) {
+            if let Some(task_index) = self.aside.expiring.due(self.time.now) {
                 self.leave(task_index, wheel);
                 self.forget_expired(task_index);
-            } else if let Some(task_index) = self.aside.delayed.due(self.now) {
+            } else if let Some(task_index) = self.aside.delayed.due(self.time.now) {
                 self.be_ready(task_index, wheel);
             } else {
                 break;
@@ -191,7 +191,7 @@ impl TaskQueue {
     /// A task that is in no structure enters the queue at `position`: it is ready after this delay. If its lifetime is
     /// over, it goes.
     pub(super) fn come_in(&mut self, task_index: TaskIndex, position: Position, delay: u64) {
-        let now = self.now;
+        let now = self.time.now;
         let task = self.task_mut(task_index);
         (task.since, task.position) = (now, position);
         if self.is_over(task_index) {
@@ -225,7 +225,7 @@ impl TaskQueue {
         if self.is_over(task_index) {
             return self.forget_expired(task_index);
         }
-        let (now, serial) = (self.now, self.counters.next_serial());
+        let (now, serial) = (self.time.now, self.counters.next_serial());
         let task = self.task_mut(task_index);
         (task.since, task.position.entered) = (now, serial);
         let is_alone = self.make_dead(task_index);
@@ -284,7 +284,7 @@ impl TaskQueue {
 
     /// Whether the lifetime of a task is over.
     pub(super) fn is_over(&self, task_index: TaskIndex) -> bool {
-        self.task(task_index).expires().is_some_and(|expires| expires <= self.now)
+        self.task(task_index).expires().is_some_and(|expires| expires <= self.time.now)
     }
 
     /// Removes a task whose lifetime is over, and which is in no structure but the keys.

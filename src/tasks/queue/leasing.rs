@@ -13,7 +13,7 @@ use crate::wheel::Wheel;
 impl TaskQueue {
     /// The task that is leased next, if the queue lends at present. One whose lifetime is over goes instead.
     pub(in crate::tasks) fn next(&mut self) -> Option<TaskIndex> {
-        if self.settings.gate.opens_at() > self.now {
+        if self.settings.gate.opens_at() > self.time.now {
             self.counts.ever.throttled += u64::from(self.counts.ready > 0);
             return None;
         }
@@ -49,7 +49,7 @@ impl TaskQueue {
         deadline: u64,
         wheel: &mut Wheel<LeaseTimer>,
     ) -> LeasedTask<'_> {
-        self.settings.gate.lend(self.now);
+        self.settings.gate.lend(self.time.now);
         self.start_lease(task_index, token, deadline, wheel);
         self.counts.ever.lent += 1;
         self.ready.end_turn(self.task(task_index).group());
@@ -83,7 +83,7 @@ impl TaskQueue {
         self.touch(task_index);
         if how == Settlement::Drop {
             self.counts.dropped += 1;
-            let now = self.now;
+            let now = self.time.now;
             let task = self.task_mut(task_index);
             (task.since, task.state) = (now, TaskState::Dropped);
         } else {
@@ -175,7 +175,7 @@ impl TaskQueue {
 
     /// Whether a lease with this deadline is held: a lease that is due is held no more, although it has not expired yet.
     pub(super) fn is_running(&self, deadline: u64) -> bool {
-        self.due < deadline
+        self.time.due < deadline
     }
 
     /// Takes a task out of its lease. The caller sets its new state. False: this lease is not held.

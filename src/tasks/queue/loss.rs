@@ -70,7 +70,7 @@ impl TaskQueue {
         }
         self.touch(task_index);
         self.untry(task_index);
-        let (now, number) = (self.now, self.number);
+        let (now, number) = (self.time.now, self.number);
         let task = self.task_mut(task_index);
         if task.marks.is_lost {
             self.come_back(task_index);

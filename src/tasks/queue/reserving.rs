@@ -29,7 +29,7 @@ impl TaskQueue {
         let task = self.task(task_index);
         let has_state = matches!(task.state, TaskState::Ready | TaskState::Delayed(_) | TaskState::Dead);
         let is_free = has_state && !task.marks.is_lost && !self.is_over(task_index);
-        if !is_free || self.ready.is_full(task.group()) || self.settings.gate.has_token_at() > self.now {
+        if !is_free || self.ready.is_full(task.group()) || self.settings.gate.has_token_at() > self.time.now {
             return false;
         }
         if matches!(task.state, TaskState::Dead) {
@@ -113,10 +113,10 @@ impl TaskQueue {
             queue: Box::default(),
             state,
             class: task.class,
-            age: self.now.saturating_sub(history.added),
+            age: self.time.now.saturating_sub(history.added),
             delay: history.delay,
             lease: self.own_lease(task_index),
-            left: until.saturating_sub(self.now),
+            left: until.saturating_sub(self.time.now),
             reserves: history.lent_before.saturating_add(task.lent),
             timeouts: history.timeouts,
             releases: history.releases,

@@ -57,7 +57,7 @@ impl TaskQueue {
         self.aside.histories.extend(record.history.map(|history| (task_index, history)));
         let stands = match record.state {
             StateRecord::Ready => self.make_ready(task_index, record.position),
-            StateRecord::Delayed(until) if until <= self.now => {
+            StateRecord::Delayed(until) if until <= self.time.now => {
                 self.task_mut(task_index).since = until;
                 self.make_ready(task_index, record.position)
             }

@@ -42,7 +42,7 @@ impl TaskQueue {
             Sweep::Kick { most } => Sweep::KickDelayed { most },
             sweep => sweep,
         };
-        let place = SweepPlace { began: self.now, serial: self.counters.serial, dead: 0, delayed: (0, 0), next: 0 };
+        let place = SweepPlace { began: self.time.now, serial: self.counters.serial, dead: 0, delayed: (0, 0), next: 0 };
         (sweep, place)
     }
 
