@@ -16,6 +16,8 @@ use crate::wheel::Wheel;
 pub(in crate::tasks) struct SweepPlace {
     /// What has entered its state later stays.
     began: u64,
+    /// Tasks with higher numbers were added later, and stay.
+    last: u64,
     /// Tasks that died at a later serial stay dead.
     serial: u64,
     /// The next serial among the dead.
@@ -42,7 +44,8 @@ impl TaskQueue {
             Sweep::Kick { most } => Sweep::KickDelayed { most },
             sweep => sweep,
         };
-        let place = SweepPlace { began: self.time.now, serial: self.counters.serial, dead: 0, delayed: (0, 0), next: 0 };
+        let (serial, last) = (self.counters.serial, self.counters.last);
+        let place = SweepPlace { began: self.time.now, last, serial, dead: 0, delayed: (0, 0), next: 0 };
         (sweep, place)
     }
 
@@ -96,7 +99,12 @@ impl TaskQueue {
             return NextSwept::End;
         };
         place.delayed = (at.0, at.1 + 1);
-        if self.task(task_index).since <= place.began { NextSwept::Take(task_index) } else { NextSwept::Leave }
+        let task = self.task(task_index);
+        if task.number <= place.last && task.since <= place.began {
+            NextSwept::Take(task_index)
+        } else {
+            NextSwept::Leave
+        }
     }
 
     fn next_purged(&self, place: &mut SweepPlace, states: SweptStates, age: u64) -> NextSwept {
@@ -111,7 +119,7 @@ impl TaskQueue {
             TaskState::Leased(_) => false,
         };
         let is_old = task.since.saturating_add(age) <= place.began;
-        if is_named && is_old { NextSwept::Take(task_index) } else { NextSwept::Leave }
+        if is_named && is_old && place.last >= task.number { NextSwept::Take(task_index) } else { NextSwept::Leave }
     }
 }
 

@@ -4,7 +4,9 @@ use super::{ReadAnswer, RealQueues, add, leased, poll};
 use crate::store::Value;
 use crate::store::tests::fake_disk::FakeDisk;
 use crate::tasks::engine::sweeps::SWEEP_STEP;
-use crate::tasks::{AddTerms, LeaseOrder, Outcome, Policy, QueueEnd, Request, Settlement, Sweep, SweptStates};
+use crate::tasks::{
+    AddTerms, Browse, BrowsedState, LeaseOrder, Outcome, Policy, QueueEnd, Request, Settlement, Sweep, SweptStates,
+};
 
 fn open(order: LeaseOrder) -> RealQueues {
     RealQueues::open(FakeDisk::new(), order, Policy::Always, 0)
@@ -208,4 +210,35 @@ fn an_answer_beside_a_step_that_takes_nothing_shows_only_what_is_on_disk() {
     assert!(real.store.unsynced() > 0, "nobody waits for the step");
     assert_eq!(counted(real.commit_one(Request::Count, 0)), 0);
     assert_eq!(real.store.unsynced(), 0, "what is gone is gone on disk");
+}
+
+/// What was added in the batch of a purge, and acknowledged, was purged too.
+#[test]
+fn what_is_added_behind_a_sweep_in_its_batch_stays() {
+    let names: Vec<String> = (0..3 * SWEEP_STEP).map(|number| format!("old-{number}")).collect();
+    let states = SweptStates { ready: true, delayed: true, ..SweptStates::default() };
+    let sweeps = [Sweep::Purge { states, age: 0 }, Sweep::KickDelayed { most: u64::MAX }];
+    for order in [LeaseOrder::Priority, LeaseOrder::Fifo] {
+        for sweep in sweeps {
+            let mut real = open(order);
+            real.commit(names.iter().map(|name| delayed(name, 1_000)).collect(), 5).unwrap();
+            let number = real.submitted;
+            let requests = vec![delayed("before", 3_000), Request::Sweep(sweep), delayed("behind", 3_000)];
+            let mut answers = real.commit(requests, 5).unwrap();
+            while !answers.iter().any(|(of, _)| *of == number + 1) {
+                answers = real.commit(vec![], 5).unwrap();
+            }
+            let taken = answers.into_iter().find(|(of, _)| *of == number + 1).unwrap().1;
+            assert_eq!(counted(taken), names.len() as u64 + 1, "{sweep:?}");
+            let shown = keys_delayed(&mut real, 5);
+            assert_eq!(shown, ["behind"], "{sweep:?}");
+        }
+    }
+}
+
+fn keys_delayed(real: &mut RealQueues, now: u64) -> Vec<String> {
+    let browse = Browse { state: BrowsedState::Delayed, group: None, from: None, most: 100, first_bytes: 0 };
+    let answer = real.commit_one(Request::Browse(browse), now);
+    let ReadAnswer::Plain(Outcome::Browsed(page)) = answer else { panic!("{answer:?}") };
+    page.tasks.into_iter().map(|task| String::from_utf8_lossy(&task.key).into_owned()).collect()
 }

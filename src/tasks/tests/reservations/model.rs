@@ -71,6 +71,8 @@ pub(super) struct ModelSweep {
     /// Whether it takes dead jobs, or delayed ones.
     pub(super) of_dead: bool,
     pub(super) began: u64,
+    /// Jobs from this id on are added later.
+    pub(super) before: u64,
     pub(super) deaths: u64,
 }
 
@@ -333,8 +335,8 @@ impl ModelJobs {
             return Some(Outcome::Counted(0));
         }
         let of_dead = !self.in_order(queue, death).is_empty();
-        let (began, deaths) = (self.now, self.deaths);
-        self.sweeps.push_back(ModelSweep { ticket, queue, most, of_dead, began, deaths });
+        let (began, before, deaths) = (self.now, self.next_token, self.deaths);
+        self.sweeps.push_back(ModelSweep { ticket, queue, most, of_dead, began, before, deaths });
         None
     }
 
@@ -347,7 +349,8 @@ impl ModelJobs {
         let dead = |job: &ModelJob| death(job).filter(|death| *death <= sweep.deaths);
         let delayed = |job: &ModelJob| end_of_delay(job).filter(|_| job.since <= sweep.began);
         let found = if sweep.of_dead { self.in_order(sweep.queue, dead) } else { self.in_order(sweep.queue, delayed) };
-        let taken: Vec<u64> = found.into_iter().take(usize::try_from(sweep.most).unwrap_or(usize::MAX)).collect();
+        let found = found.into_iter().filter(|id| sweep.of_dead || *id < sweep.before);
+        let taken: Vec<u64> = found.take(usize::try_from(sweep.most).unwrap_or(usize::MAX)).collect();
         taken.iter().for_each(|id| self.kick(*id));
         self.answers.push((sweep.ticket, ReadAnswer::Plain(Outcome::Counted(taken.len() as u64))));
     }
