@@ -34,7 +34,7 @@ pub struct TaskTotals {
     pub failed: u64,
     /// Tasks that have gone because their lifetime was over.
     pub expired: u64,
-    /// Tasks that were removed by a request while nobody held them.
+    /// Tasks that a request has removed, in any state: Remove, a purge, or the deletion of a job that nobody held.
     pub removed: u64,
     /// Requests for a task that found one, but the queue was paused, or its rate was reached.
     pub throttled: u64,

@@ -190,8 +190,14 @@ impl TaskQueue {
         self.ready.set_limit(self.settings.terms.group_limit);
     }
 
-    /// Removes a task, in any state.
+    /// Removes a task, in any state, as a request asks.
     pub(super) fn remove(&mut self, task_index: TaskIndex, wheel: &mut Wheel<LeaseTimer>) {
+        self.counts.ever.removed += 1;
+        self.take_out(task_index, wheel);
+    }
+
+    /// Takes a task out of its state and out of the queue.
+    fn take_out(&mut self, task_index: TaskIndex, wheel: &mut Wheel<LeaseTimer>) {
         self.leave(task_index, wheel);
         self.forget(task_index);
     }
@@ -204,7 +210,7 @@ impl TaskQueue {
 
     fn has_done(&mut self, task_index: TaskIndex, wheel: &mut Wheel<LeaseTimer>) -> bool {
         self.counts.ever.done += 1;
-        self.remove(task_index, wheel);
+        self.take_out(task_index, wheel);
         true
     }
 

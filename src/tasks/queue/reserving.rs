@@ -79,9 +79,8 @@ impl TaskQueue {
         match self.token_of(task_index) {
             Some(token) if token == holder => return self.has_done(task_index, wheel),
             Some(_) => return false,
-            None => self.counts.ever.removed += 1,
+            None => self.remove(task_index, wheel),
         }
-        self.remove(task_index, wheel);
         true
     }
 

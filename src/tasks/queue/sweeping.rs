@@ -70,8 +70,7 @@ impl TaskQueue {
             };
             match next {
                 NextSwept::Take(task_index) if matches!(sweep, Sweep::Purge { .. }) => {
-                    self.leave(task_index, wheel);
-                    self.forget(task_index);
+                    self.remove(task_index, wheel);
                     step.taken += 1;
                 }
                 NextSwept::Take(task_index) => {

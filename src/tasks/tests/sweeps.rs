@@ -93,6 +93,10 @@ fn a_purge_takes_the_named_states_of_this_age_and_nothing_that_is_lent() {
     assert_eq!(swept(&mut real, purge(others, 0), 100), 3);
     assert_eq!(counted(real.commit_one(Request::CountAll, 100)), 2, "one is lent and one was dropped lately");
     assert_eq!(swept(&mut real, purge(SweptStates::default(), 0), 100), 0);
+    let removed = |real: &RealQueues| real.tasks.metrics().queues().pop().unwrap().counts().ever.removed;
+    assert_eq!(removed(&real), 4);
+    let answer = real.commit_one(Request::Remove { key: b"young".as_slice().into() }, 100);
+    assert_eq!((answer, removed(&real)), (ReadAnswer::Plain(Outcome::Done), 5));
 }
 
 /// What a purge of a million did in one step, nobody else could do meanwhile.

@@ -32,7 +32,7 @@ line! {
         expired: u64 =
             counter("spindle_queue_family_expired_tasks", "Tasks of a family whose lifetime was over.").by(&["family"]),
         removed: u64 =
-            counter("spindle_queue_family_removed_tasks", "Tasks of a family that nobody held, removed one by one.").by(&["family"]),
+            counter("spindle_queue_family_removed_tasks", "Tasks of a family that a request has removed, purges included.").by(&["family"]),
         throttled: u64 =
             counter("spindle_queue_family_throttled_requests", "Requests that a pause or the rate of a family has held up.")
                 .by(&["family"]),
@@ -56,7 +56,7 @@ line! {
         expired: u64 =
             counter("spindle_queue_expired_tasks", "Tasks of a queue whose lifetime was over.").by(&["queue"]),
         removed: u64 =
-            counter("spindle_queue_removed_tasks", "Tasks of a queue that nobody held, removed one by one.").by(&["queue"]),
+            counter("spindle_queue_removed_tasks", "Tasks of a queue that a request has removed, purges included.").by(&["queue"]),
         throttled: u64 =
             counter("spindle_queue_throttled_requests", "Requests that a pause or the rate of a queue has held up.")
                 .by(&["queue"]),
