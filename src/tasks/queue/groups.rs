@@ -3,7 +3,7 @@
 //! ```text
 //! open   class of its first task, turn ─► group      those with a ready task that are not full; tasks without a group
 //!                                                    are one group, which is never full
-//! full   tasks lent, group                           those that would be open if the limit was higher
+//! full   tasks lent, class, group                    those that would be open if the limit was higher
 //! ```
 //! The most urgent class goes first, and within it the longest without a turn. A group that is lent a task takes the last
 //! turn, and so does one that becomes open. A group that has no task takes no memory.
@@ -37,8 +37,8 @@ enum Turn {
     /// It has no ready task.
     #[default]
     Empty,
-    /// It is lent as many tasks as it may be, by this number.
-    Full(u32),
+    /// It is lent as many tasks as it may be, by this number, and has this class.
+    Full(u32, u32),
     /// By the class of its first task, and its turn.
     Open(u32, u64),
 }
@@ -51,7 +51,7 @@ pub(super) struct Groups {
     hasher: RandomState,
     /// `None`: the tasks without a group.
     open: BTreeMap<(u32, u64), Option<GroupNumber>>,
-    full: BTreeSet<(u32, GroupNumber)>,
+    full: BTreeSet<(u32, u32, GroupNumber)>,
     without: Turn,
     next_turn: u64,
 }
@@ -129,21 +129,38 @@ impl Groups {
     }
 
     /// The group that is lent the next task, `None` for the tasks without one. Groups that are full by this limit step
-    /// aside, and those that are not full any more come back.
+    /// aside. Of those that are not full any more a bounded number comes back, and the most urgent one at once.
     pub(super) fn next(
         &mut self,
         limit: u32,
         first_class: impl Fn(GroupNumber) -> Option<u32>,
     ) -> Option<Option<GroupNumber>> {
         for _ in 0..OPENED_MAX {
-            let Some(&(_, number)) = self.full.first().filter(|(lent, _)| *lent < limit) else { break };
+            let Some(&(_, _, number)) = self.full.first().filter(|(lent, ..)| *lent < limit) else { break };
             self.settle(Some(number), first_class(number), limit, false);
         }
         loop {
-            let (_, &first) = self.open.first_key_value()?;
-            let Some(number) = first.filter(|number| self.is_full(*number, limit)) else { return Some(first) };
+            let first = self.open.first_key_value().map(|(&(class, _), &group)| (class, group));
+            let steps_aside = first.and_then(|(_, group)| group.filter(|number| self.is_full(*number, limit)));
+            let is_before = |class: u32| first.is_none_or(|(open, _)| class < open);
+            let comes_back = || self.most_urgent_full(limit).filter(|(class, _)| is_before(*class));
+            let Some(number) = steps_aside.or_else(|| comes_back().map(|(_, number)| number)) else {
+                return first.map(|(_, group)| group);
+            };
             self.settle(Some(number), first_class(number), limit, false);
         }
+    }
+
+    /// The most urgent one of the groups that are not full any more, with its class. It looks once for each number of lent
+    /// tasks below the limit.
+    fn most_urgent_full(&self, limit: u32) -> Option<(u32, GroupNumber)> {
+        let mut next = self.full.first();
+        let mut most_urgent = None;
+        while let Some(&(lent, class, number)) = next.filter(|(lent, ..)| *lent < limit) {
+            most_urgent = Some(most_urgent.map_or((class, number), |other| (class, number).min(other)));
+            next = self.full.range((lent + 1, 0, 0)..).next();
+        }
+        most_urgent
     }
 
     /// Whether no more tasks of a group may be lent by this limit.
@@ -163,7 +180,7 @@ impl Groups {
         };
         let now = match (class, before) {
             (None, _) => Turn::Empty,
-            (Some(_), _) if number.is_some() && lent >= limit => Turn::Full(lent),
+            (Some(class), _) if number.is_some() && lent >= limit => Turn::Full(lent, class),
             (Some(class), Turn::Open(_, turn)) if !has_had => Turn::Open(class, turn),
             (Some(class), _) => {
                 self.next_turn += 1;
@@ -175,12 +192,12 @@ impl Groups {
         }
         match (before, number) {
             (Turn::Open(class, turn), _) => drop(self.open.remove(&(class, turn))),
-            (Turn::Full(lent), Some(number)) => drop(self.full.remove(&(lent, number))),
+            (Turn::Full(lent, class), Some(number)) => drop(self.full.remove(&(lent, class, number))),
             _ => {}
         }
         match (now, number) {
             (Turn::Open(class, turn), _) => drop(self.open.insert((class, turn), number)),
-            (Turn::Full(lent), Some(number)) => drop(self.full.insert((lent, number))),
+            (Turn::Full(lent, class), Some(number)) => drop(self.full.insert((lent, class, number))),
             _ => {}
         }
         match number {
@@ -207,5 +224,34 @@ impl Groups {
         self.full.clear();
         self.without = Turn::Empty;
         self.groups.iter_mut().for_each(|(_, group)| group.turn = Turn::Empty);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use super::*;
+
+    /// With more full groups than come back at once, a less urgent class was lent first.
+    #[test]
+    fn when_the_limit_rises_the_most_urgent_group_is_first_however_many_are_full() {
+        let mut groups = Groups::default();
+        let count = 3 * OPENED_MAX;
+        let most = GroupNumber::try_from(count).unwrap();
+        let numbers: Vec<GroupNumber> = (0..count).map(|number| groups.join(&number.to_be_bytes())).collect();
+        // The last ones are the most urgent. Each is lent 1, 2 or 3 tasks.
+        let class = |number: GroupNumber| (number < most).then(|| most - number);
+        for &number in &numbers {
+            (0..=number % 3).for_each(|_| groups.lend(number));
+            groups.settle(Some(number), class(number), 1, false);
+        }
+        assert_eq!(groups.next(1, class), None, "all are full");
+        // Which are lent one task alone, and then all.
+        for limit in [2, 9] {
+            let expected = (0..most).rev().find(|number| limit == 9 || number % 3 == 0);
+            let next = groups.next(limit, class);
+            assert_eq!(next, expected.map(Some), "by a limit of {limit}");
+        }
     }
 }
