@@ -22,6 +22,7 @@ mod failure;
 mod groups;
 mod history;
 mod leasing;
+mod lends;
 mod loss;
 mod named;
 mod ready;
@@ -34,6 +35,7 @@ mod timed;
 
 pub(super) use browsing::ShownTask;
 use changes::{QueueChanges, RECORD_BYTES};
+use lends::RatedLends;
 use named::TaskKeys;
 use ready::ReadyTasks;
 pub(super) use sweeping::SweepPlace;
@@ -95,6 +97,8 @@ pub(super) struct TaskQueue {
     ready: ReadyTasks,
     aside: TasksAside,
     settings: QueueSettings,
+    /// What leases have taken of the rate.
+    lends: RatedLends,
     /// The number of leases after which a task is dead, where neither it nor the queue says so.
     usual_tries: Option<NonZeroU32>,
     /// Written by [`TaskQueue::set_time`].
@@ -114,6 +118,7 @@ impl TaskQueue {
             ready: ReadyTasks::new(order, settings.terms.group_limit),
             aside: TasksAside::default(),
             settings,
+            lends: RatedLends::default(),
             usual_tries: None,
             time: QueueTime::default(),
             counts: TaskCounts::default(),
@@ -187,6 +192,9 @@ impl TaskQueue {
     /// Changes the settings.
     pub(super) fn configure(&mut self, change: &QueueChange) {
         self.settings.change(change, self.time.now);
+        if change.rate.is_some() {
+            self.lends.clear();
+        }
         self.ready.set_limit(self.settings.terms.group_limit);
     }
 

@@ -5,7 +5,7 @@
 //! now ──────┼──────────────► full_at ≤ now + burst × interval: another one may be lent
 //! ```
 //! That is the generic cell rate algorithm. Over any span at most `burst` + rate × span tasks are lent, as long as the
-//! clock and `full_at` survive: both are stored.
+//! clock and `full_at` survive: both are stored. A lease that is undone gives back what `queue/lends.rs` finds.
 //!
 //! This module knows no task.
 
@@ -85,11 +85,14 @@ impl QueueGate {
         (self.rate, self.full_at) = (rate, self.full_at.min(latest));
     }
 
-    /// A lease is undone: it does not count.
-    pub(super) fn undo(&mut self) {
-        if let Some(rate) = self.rate {
-            self.full_at = self.full_at.saturating_sub(rate.interval());
-        }
+    /// The time for which the lends up to now keep the queue from its whole burst, in nanoseconds.
+    pub(super) fn debt(&self, now: u64) -> u128 {
+        self.full_at.saturating_sub(u128::from(now) * NANOS)
+    }
+
+    /// A lease is undone. So much of its time was not refilled before a later lend, and does not count any more.
+    pub(super) fn undo(&mut self, time: u128, now: u64) {
+        self.full_at -= time.min(self.debt(now));
     }
 }
 
@@ -134,7 +137,7 @@ mod tests {
         let rate = Some(Rate { count: 1, per: 1_000, burst: 1 });
         let mut gate = QueueGate { rate, ..QueueGate::default() };
         assert!(lent(&mut gate, 10_000) && !lent(&mut gate, 10_500));
-        gate.undo();
+        gate.undo(1_000 * NANOS, 10_500);
         assert!(lent(&mut gate, 10_500) && !lent(&mut gate, 11_499) && lent(&mut gate, 11_500));
     }
 

@@ -145,10 +145,13 @@ impl TaskQueue {
     }
 
     /// A lease has ended that was no try: what it has counted for comes back.
-    pub(super) fn untry(&mut self, task_index: TaskIndex) {
+    pub(super) fn untry(&mut self, task_index: TaskIndex, token: u64) {
         let task = self.task_mut(task_index);
         task.lent = task.lent.saturating_sub(1);
-        self.settings.gate.undo();
+        if let Some(rate) = self.settings.gate.rate {
+            let time = self.lends.undo(token, rate.interval());
+            self.settings.gate.undo(time, self.time.now);
+        }
     }
 
     /// A lease has failed. Its task is in no structure.

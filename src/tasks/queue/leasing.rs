@@ -49,6 +49,9 @@ impl TaskQueue {
         deadline: u64,
         wheel: &mut Wheel<LeaseTimer>,
     ) -> LeasedTask<'_> {
+        if self.settings.gate.rate.is_some() {
+            self.lends.note(token, self.time.now, self.settings.gate.debt(self.time.now));
+        }
         self.settings.gate.lend(self.time.now);
         self.start_lease(task_index, token, deadline, wheel);
         self.counts.ever.lent += 1;
@@ -120,7 +123,7 @@ impl TaskQueue {
         if !self.release(task_index, token, wheel) {
             return false;
         }
-        self.untry(task_index);
+        self.untry(task_index, token);
         self.touch(task_index);
         self.come_back(task_index);
         true

@@ -69,7 +69,7 @@ impl TaskQueue {
             return false;
         }
         self.touch(task_index);
-        self.untry(task_index);
+        self.untry(task_index, token);
         let (now, number) = (self.time.now, self.number);
         let task = self.task_mut(task_index);
         if task.marks.is_lost {

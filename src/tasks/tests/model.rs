@@ -134,7 +134,7 @@ impl ModelQueue {
         task.lent += 1;
         task.reason.clear();
         if let Some(bucket) = &mut self.bucket {
-            bucket.level -= bucket.interval();
+            bucket.lend(token, now);
         }
         let (group, value) = (task.terms.group.clone(), task.value.clone());
         self.take_turns(Some(&group));
@@ -253,7 +253,7 @@ impl ModelQueue {
         if let Some(task) = self.holder(key, token) {
             task.state = ModelState::Unread { until: now + (1_000 << task.unread).min(60_000) };
             task.unread += 1;
-            self.untry(key);
+            self.untry(key, token);
             self.take_turns(None);
         }
     }
@@ -333,7 +333,7 @@ impl ModelQueue {
             Request::Undo { token, key } => {
                 let undone = self.holder(key, *token).map(|task| task.state = ModelState::Ready).is_some();
                 if undone {
-                    self.untry(key);
+                    self.untry(key, *token);
                     self.end_lifetimes();
                 }
                 plain(undone, Outcome::Done)
@@ -427,6 +427,7 @@ fn compare(order: LeaseOrder, operations: &[ModelOperation]) {
                         task.state = ModelState::Ready;
                     }
                 }
+                plain.bucket.iter_mut().for_each(ModelBucket::begin);
                 plain.begin_round();
                 &[]
             }

@@ -9,6 +9,10 @@ pub(super) struct ModelBucket {
     /// In nanoseconds of the time in which they come.
     pub(super) level: u64,
     pub(super) at: u64,
+    /// The level, and its time, before the leases below.
+    pub(super) base: (u64, u64),
+    /// The tokens and times of leases that were not undone, since a start or the setting of the rate.
+    pub(super) lends: Vec<(u64, u64)>,
 }
 
 impl ModelBucket {
@@ -24,15 +28,37 @@ impl ModelBucket {
         let came = (now - self.at).saturating_mul(1_000_000);
         (self.level, self.at) = (self.level.saturating_add(came).min(self.size()), now);
     }
+
+    pub(super) fn lend(&mut self, token: u64, now: u64) {
+        self.refill(now);
+        self.level -= self.interval();
+        self.lends.push((token, now));
+    }
+
+    /// All is as if there had been no such lease.
+    fn undo(&mut self, undone: u64, now: u64) {
+        let before = self.lends.clone();
+        (self.level, self.at) = self.base;
+        self.lends.clear();
+        for (token, at) in before.into_iter().filter(|(token, _)| *token != undone) {
+            self.lend(token, at);
+        }
+        self.refill(now);
+    }
+
+    /// What was lent before is known no more.
+    pub(super) fn begin(&mut self) {
+        self.base = (self.level, self.at);
+        self.lends.clear();
+    }
 }
 
 impl ModelQueue {
     /// The lease of a task was no try.
-    pub(super) fn untry(&mut self, key: &[u8]) {
+    pub(super) fn untry(&mut self, key: &[u8], token: u64) {
         self.tasks.get_mut(key).unwrap().lent -= 1;
         if let Some(bucket) = &mut self.bucket {
-            bucket.refill(self.now);
-            bucket.level = (bucket.level + bucket.interval()).min(bucket.size());
+            bucket.undo(token, self.now);
         }
     }
 
@@ -54,8 +80,9 @@ impl ModelQueue {
                 bucket.size() - bucket.level
             });
             self.bucket = rate.map(|rate| {
-                let mut bucket = ModelBucket { rate, level: 0, at: self.now };
+                let mut bucket = ModelBucket { rate, level: 0, at: self.now, base: (0, 0), lends: Vec::new() };
                 bucket.level = bucket.size().saturating_sub(missing);
+                bucket.begin();
                 bucket
             });
         }
