@@ -69,6 +69,19 @@ impl<K: Copy + Ord, V> ChunkedMap<K, V> {
         here.or_else(next).or_else(|| self.last.iter().next().filter(|(key, _)| *key >= from))
     }
 
+    /// The number of entries whose keys are not above this one. It looks at their chunks, and at the entries of the last
+    /// one alone.
+    pub(crate) fn count_to(&self, to: &K) -> usize {
+        let mut count = 0;
+        for chunk in self.chunks.values().chain([&self.last]) {
+            if chunk.last().is_none_or(|last| last > to) {
+                return count + chunk.iter().take_while(|(key, _)| *key <= to).count();
+            }
+            count += chunk.len();
+        }
+        count
+    }
+
     pub(crate) fn contains_key(&self, key: &K) -> bool {
         self.get(key).is_some()
     }
@@ -203,6 +216,7 @@ mod tests {
         assert_eq!(map.first_key_value(), model.first_key_value());
         for from in model.keys().flat_map(|key| [key.saturating_sub(1), *key, key + 1]).chain([0, u32::MAX]) {
             assert_eq!(map.first_from(&from), model.range(from..).next(), "{from}");
+            assert_eq!(map.count_to(&from), model.range(..=from).count(), "{from}");
         }
         assert!(map.chunks.values().all(|chunk| !chunk.is_empty()));
         assert!(!map.last.is_empty() || map.chunks.is_empty());

@@ -36,6 +36,10 @@ impl<K, V> MapChunk<K, V> {
         self.keys.first()
     }
 
+    pub(super) fn last(&self) -> Option<&K> {
+        self.keys.last()
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> + use<'_, K, V> {
         self.keys.iter().zip(&self.values)
     }

@@ -135,7 +135,14 @@ impl TaskQueue {
     }
 
     pub(super) fn counts(&self) -> TaskCounts {
-        self.counts
+        self.counts_at(self.time.now)
+    }
+
+    /// The counts at this time. A task whose lifetime is over counts no more, although it may not have gone yet.
+    pub(super) fn counts_at(&self, now: u64) -> TaskCounts {
+        let expiring = &self.aside.expiring;
+        let (ready, delayed) = (expiring.ready.count_due(now), expiring.delayed.count_due(now));
+        TaskCounts { ready: self.counts.ready - ready, delayed: self.counts.delayed - delayed, ..self.counts }
     }
 
     /// Sets the time, and up to which deadline leases are due, in milliseconds of the leases' clock.

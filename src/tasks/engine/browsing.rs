@@ -85,7 +85,7 @@ impl Engine {
         let QueueSettings { terms, gate, sync } = *queue.settings();
         ListedQueue {
             name: (*entry.name).into(),
-            counts: queue.counts(),
+            counts: queue.counts_at(now),
             urgent: queue.urgent(),
             groups: queue.groups(),
             waiting: entry.waiters.len() as u64,

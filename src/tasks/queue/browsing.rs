@@ -43,7 +43,8 @@ impl TaskQueue {
         self.ready.groups.count()
     }
 
-    /// What a page shows of a task, but for its value. `None`: it is in another state, or of another group.
+    /// What a page shows of a task, but for its value. `None`: it is in another state or of another group, or its
+    /// lifetime is over.
     pub(in crate::tasks) fn shown(
         &self,
         task_index: TaskIndex,
@@ -51,7 +52,10 @@ impl TaskQueue {
         group: Option<&[u8]>,
     ) -> Option<ShownTask<'_>> {
         let task = self.task(task_index);
+        let is_waiting = matches!(task.state, TaskState::Ready | TaskState::Delayed(_));
         let until = match (task.state, state) {
+            // It has not gone yet, but its lifetime is over.
+            _ if is_waiting && self.is_over(task_index) => return None,
             (TaskState::Ready, BrowsedState::Ready) | (TaskState::Dead, BrowsedState::Dead) => None,
             (TaskState::Dropped, BrowsedState::Dropped) => None,
             (TaskState::Delayed(until), BrowsedState::Delayed) => Some(until),

@@ -11,6 +11,7 @@
 
 use super::ready::ReadyPlace;
 use super::task::TaskState;
+use super::timed::TimedTasks;
 use super::{LeaseTimer, TaskIndex, TaskQueue};
 use crate::tasks::order::{LeaseOrder, Position, QueueEnd};
 use crate::tasks::terms::{FailureCause, reason};
@@ -273,7 +274,7 @@ impl TaskQueue {
     pub(super) fn watch_lifetime(&mut self, task_index: TaskIndex) {
         let task = self.task(task_index);
         if let (number, Some(expires)) = (task.number, task.expires()) {
-            self.aside.expiring.insert(expires, number, task_index);
+            self.expiring(task_index).insert(expires, number, task_index);
         }
     }
 
@@ -281,7 +282,15 @@ impl TaskQueue {
     pub(super) fn unwatch_lifetime(&mut self, task_index: TaskIndex) {
         let task = self.task(task_index);
         if let (number, Some(expires)) = (task.number, task.expires()) {
-            self.aside.expiring.remove(expires, number);
+            self.expiring(task_index).remove(expires, number);
+        }
+    }
+
+    /// Where the lifetime of a task is watched that is ready or delayed.
+    fn expiring(&mut self, task_index: TaskIndex) -> &mut TimedTasks {
+        match self.task(task_index).state {
+            TaskState::Delayed(_) => &mut self.aside.expiring.delayed,
+            _ => &mut self.aside.expiring.ready,
         }
     }
 

@@ -60,12 +60,30 @@ const NO_TASK: TaskIndex = TaskIndex::MAX;
 pub(super) struct TasksAside {
     /// By the end of their delays.
     pub(super) delayed: TimedTasks,
-    /// Ready and delayed tasks with a lifetime, by its end.
-    pub(super) expiring: TimedTasks,
+    pub(super) expiring: ExpiringTasks,
     /// By the serial at which they died.
     pub(super) dead: ChunkedMap<u64, TaskIndex>,
     /// Of the jobs that were ever aside.
     pub(super) histories: Histories,
+}
+
+/// Tasks with a lifetime that nobody holds, by its end.
+#[derive(Debug, Default)]
+pub(super) struct ExpiringTasks {
+    pub(super) ready: TimedTasks,
+    pub(super) delayed: TimedTasks,
+}
+
+impl ExpiringTasks {
+    /// The first end of a lifetime.
+    pub(super) fn next(&self) -> Option<u64> {
+        self.ready.next().into_iter().chain(self.delayed.next()).min()
+    }
+
+    /// A task whose lifetime is over, one that may be lent first.
+    pub(super) fn due(&self, now: u64) -> Option<TaskIndex> {
+        self.ready.due(now).or_else(|| self.delayed.due(now))
+    }
 }
 
 /// Times in milliseconds of the leases' clock, each with the number of its task.
@@ -89,6 +107,11 @@ impl TimedTasks {
     /// The first time and number from this one on, and its task.
     pub(super) fn from(&self, time: u64, number: u64) -> Option<((u64, u64), TaskIndex)> {
         self.0.first_from(&(time, number)).map(|(at, task_index)| (*at, *task_index))
+    }
+
+    /// The number of tasks whose time has come.
+    pub(super) fn count_due(&self, now: u64) -> u64 {
+        self.0.count_to(&(now, u64::MAX)) as u64
     }
 
     /// The first task, if its time has come.

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::{ReadAnswer, RealQueues, add, leased, poll};
+use crate::limits::EXPIRE_BUDGET;
 use crate::seeded_rng::SeededRng;
 use crate::store::Value;
 use crate::store::tests::fake_disk::FakeDisk;
@@ -144,4 +145,38 @@ fn a_page_looks_at_a_bounded_number_of_tasks() {
     let (tasks, next) = page(&mut real, BrowsedState::Ready, Some(b"none"), None, 9);
     assert!(tasks.is_empty() && next.is_some(), "it is short, and not the last");
     assert_eq!(keys(&mut real, BrowsedState::Ready, None, u32::MAX, |_| {}), names);
+}
+
+/// They were counted and shown until the alarm had come to each of them.
+#[test]
+fn a_task_whose_lifetime_is_over_is_neither_counted_nor_shown_however_many_go() {
+    let mut real = open();
+    let expiring = |number: usize, delay| {
+        let lifetime = Some(100 + (number % 2) as u64);
+        add_with(&number.to_string(), AddTerms { delay, lifetime, ..AddTerms::default() })
+    };
+    let all: Vec<usize> = (0..6 * EXPIRE_BUDGET).collect();
+    for chunk in all.chunks(1_000) {
+        let adds = chunk.iter().map(|&number| expiring(number, if number % 4 < 2 { 0 } else { 9_000 }));
+        real.commit(adds.collect(), 0).unwrap();
+    }
+    let counted = |real: &mut RealQueues, request, now| {
+        let answer = real.commit_one(request, now);
+        let ReadAnswer::Plain(Outcome::Counted(count)) = answer else { panic!("{answer:?}") };
+        usize::try_from(count).unwrap()
+    };
+    while counted(&mut real, Request::CountAll, 0) < all.len() {}
+    assert_eq!(
+        counted(&mut real, Request::Count, 100),
+        all.len() / 4,
+        "a half is over, and of the others a half is delayed"
+    );
+    let request = |state| Request::Browse(Browse { state, group: None, from: None, most: 100, first_bytes: 0 });
+    let requests = vec![Request::CountAll, request(BrowsedState::Ready), request(BrowsedState::Delayed)];
+    for (_, answer) in real.commit(requests, 101).unwrap() {
+        match answer {
+            ReadAnswer::Plain(Outcome::Browsed(page)) => assert_eq!(page.tasks, []),
+            answer => assert_eq!(answer, ReadAnswer::Plain(Outcome::Counted(0))),
+        }
+    }
 }
