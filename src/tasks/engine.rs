@@ -231,9 +231,10 @@ impl Engine {
             }
             Request::ListQueues { prefixes, from, most } => return Some(self.list_queues(&prefixes, from, most)),
             Request::Withdraw { tickets } => {
-                let of_sink = |number| self.waits.of(Ticket { number, ..ticket });
-                let waiting = tickets.into_iter().filter_map(of_sink).collect();
+                let of_sink = |number: &u64| self.waits.of(Ticket { number: *number, ..ticket });
+                let waiting = tickets.iter().filter_map(of_sink).collect();
                 self.refuse_waiting(waiting);
+                self.withdraw_sweeps(ticket.sink, &tickets);
                 return Some(Outcome::Done);
             }
             _ => {}
@@ -284,6 +285,7 @@ impl Engine {
             Request::ShowQueue => self.show_queue(queue_index),
             Request::Peek { state } => self.peek(queue_index, state),
             Request::Browse(browse) => self.browse(queue_index, &browse, store),
+            Request::Sweep(_) if self.closing => Outcome::Counted(0),
             Request::Sweep(sweep) => {
                 self.begin_sweep(queue_index, ticket, sweep);
                 return None;

@@ -242,8 +242,8 @@ pub enum Request {
     Nothing,
     /// Changes nothing and is answered in its turn: [`Outcome::Refused`]. The frontend itself refuses a request so.
     Refuse,
-    /// Ends the waiting of these requests of the same sink: [`Outcome::Done`]. Each of them that waits is answered
-    /// [`Outcome::Refused`].
+    /// Ends the waiting of these requests of the same sink, and their sweeps: [`Outcome::Done`]. Each of them that waits is
+    /// answered [`Outcome::Refused`], and each sweep as at its end.
     Withdraw {
         /// The numbers of their tickets.
         tickets: Vec<u64>,

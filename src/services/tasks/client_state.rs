@@ -209,7 +209,7 @@ pub(super) struct ClientState {
     unanswered: usize,
     /// Bytes of those that take the client's own share.
     own_bytes: usize,
-    /// Tickets of requests that may wait for a task, oldest first, each with its places.
+    /// Tickets of requests that may wait for a task, and of sweeps, oldest first, each with its places.
     waits: VecDeque<(u64, usize)>,
     /// All of these places.
     places: usize,
@@ -260,7 +260,7 @@ pub(super) enum ReplyDeadline {
 /// The blocked Lends and leases of clients that have left.
 #[derive(Default)]
 pub(super) struct Abandoned {
-    /// Tickets of Lends that may block.
+    /// Tickets of Lends that may block, and of sweeps.
     pub(super) waits: Vec<u64>,
     /// Leases whose replies were not sent.
     pub(super) leases: Vec<RepliedLease>,
@@ -283,7 +283,7 @@ impl ClientState {
         self.own_bytes -= share.own_bytes();
     }
 
-    /// Notes a request that may wait for a task, in so many queues.
+    /// Notes a request that may wait for a task, in so many queues, or sweeps, in none.
     pub(super) fn waits_for(&mut self, ticket: u64, places: usize) {
         self.waits.push_back((ticket, places));
         self.places += places;
@@ -294,7 +294,7 @@ impl ClientState {
         self.places
     }
 
-    /// Forgets an answered Lend.
+    /// Forgets an answered Lend or sweep.
     pub(super) fn end_wait(&mut self, ticket: u64) {
         // Lends that block are answered in their order, so the ticket is the first one or close to it.
         let index = self.waits.iter().position(|(other, _)| *other == ticket);

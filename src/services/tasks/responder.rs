@@ -124,7 +124,7 @@ impl ReplyPolicy {
 pub(super) struct Taking {
     /// When its turn had arrived.
     pub(super) arrived: Now,
-    /// Its client is gone. What only reads is not carried out.
+    /// Its client is gone. What only reads is not carried out, and no sweep begins.
     pub(super) is_unread: bool,
     /// Its connection has waited for the window.
     pub(super) is_next: bool,
@@ -261,7 +261,7 @@ impl TaskResponder {
             return Taken::Later;
         };
         let decoded = self.policy.decode(frame, client.user());
-        if is_unread && decoded.as_ref().ok().is_none_or(|request| request.verb().only_reads()) {
+        if is_unread && decoded.as_ref().ok().is_none_or(|request| request.verb().only_reads() || request.is_sweep()) {
             self.window.give_back(share);
             return Taken::Yes;
         }
@@ -334,9 +334,10 @@ impl TaskResponder {
         request: tasks::Request,
         waits: bool,
     ) {
-        let places = if let PendingRequest::Answer { names, .. } = &pending { names.len() } else { 0 };
+        let places = if let PendingRequest::Answer { names, waits: true, .. } = &pending { names.len() } else { 0 };
+        let is_withdrawn = waits || matches!(request, tasks::Request::Sweep(_));
         let ticket = self.put(pending, queue, request);
-        if waits {
+        if is_withdrawn {
             client.waits_for(ticket, places);
             self.places.take(places);
         }

@@ -3,12 +3,15 @@
 //! ```text
 //! KickMany, Purge ─► a sweep ─► each batch: a step of the first one, which goes behind the others ─► Counted, at its end
 //! ```
+//! The sweeps of a queue that came from the same frontend wait in a line, and the lines take turns. So many sweeps of a
+//! queue have as many turns as a single sweep. The frontend withdraws the sweeps of a client that is gone, and what they have taken is taken.
+//!
 //! A sweep takes what was there when it began: tasks that have entered their state later stay. After a crash a part of them
 //! is taken. So a batch with a step alone waits for no sync. The next answer does, since it may show what is gone.
 //!
 //! This module reads no clock.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::{Engine, SyncWithin};
 use crate::limits::TASKS_BATCH_BYTES;
@@ -30,18 +33,78 @@ struct RunningSweep {
     taken: u64,
 }
 
+impl RunningSweep {
+    fn line(&self) -> SweepLine {
+        (self.ticket.sink, self.queue_index)
+    }
+}
+
+/// The sink of a sweep, and the index of its queue. Sweeps of one line follow one another.
+type SweepLine = (usize, usize);
+
 /// All sweeps.
 #[derive(Debug, Default)]
 pub(super) struct Sweeps {
-    /// The first has its turn.
-    running: VecDeque<RunningSweep>,
+    /// The lines that have sweeps. The first has its turn.
+    turns: VecDeque<SweepLine>,
+    /// None of them is empty.
+    lines: HashMap<SweepLine, VecDeque<RunningSweep>>,
     /// Whether steps have been stored without a sync.
     is_owed: bool,
 }
 
 impl Sweeps {
     pub(super) fn is_empty(&self) -> bool {
-        self.running.is_empty()
+        self.turns.is_empty()
+    }
+
+    /// A sweep waits behind those of its line.
+    fn add(&mut self, sweep: RunningSweep) {
+        let line = sweep.line();
+        let sweeps = self.lines.entry(line).or_default();
+        if sweeps.is_empty() {
+            self.turns.push_back(line);
+        }
+        sweeps.push_back(sweep);
+    }
+
+    /// The first sweep of the line that has its turn. The next one of the line has a turn behind all other lines.
+    fn next(&mut self) -> Option<RunningSweep> {
+        let line = self.turns.pop_front()?;
+        let sweeps = self.lines.get_mut(&line)?;
+        let next = sweeps.pop_front();
+        if sweeps.is_empty() {
+            self.lines.remove(&line);
+        } else {
+            self.turns.push_back(line);
+        }
+        next
+    }
+
+    /// A sweep goes on, as the first one of its line.
+    fn put_back(&mut self, sweep: RunningSweep) {
+        let line = sweep.line();
+        let sweeps = self.lines.entry(line).or_default();
+        if sweeps.is_empty() {
+            self.turns.push_back(line);
+        }
+        sweeps.push_front(sweep);
+    }
+
+    /// Takes the sweeps out for whose tickets `is_wanted` returns true.
+    fn extract(&mut self, is_wanted: impl Fn(Ticket) -> bool) -> Vec<RunningSweep> {
+        let Self { turns, lines, .. } = self;
+        let mut extracted = Vec::new();
+        for line in turns.iter() {
+            let Some(sweeps) = lines.get_mut(line) else { continue };
+            let (out, left): (Vec<_>, Vec<_>) =
+                std::mem::take(sweeps).into_iter().partition(|sweep| is_wanted(sweep.ticket));
+            extracted.extend(out);
+            *sweeps = left.into();
+        }
+        lines.retain(|_, sweeps| !sweeps.is_empty());
+        turns.retain(|line| lines.contains_key(line));
+        extracted
     }
 
     /// When a batch has to be on disk that would need `sync` by its changes.
@@ -60,7 +123,7 @@ impl Engine {
         let entry = self.entry_mut(queue_index);
         entry.holds.sweeps += 1;
         let (sweep, place) = entry.queue.sweep_begins(sweep);
-        self.sweeps.running.push_back(RunningSweep { ticket, queue_index, sweep, place, taken: 0 });
+        self.sweeps.add(RunningSweep { ticket, queue_index, sweep, place, taken: 0 });
     }
 
     /// A step of a sweep, if there is one.
@@ -68,7 +131,7 @@ impl Engine {
         if self.batch_bytes() >= TASKS_BATCH_BYTES {
             return;
         }
-        let Some(mut running) = self.sweeps.running.pop_front() else { return };
+        let Some(mut running) = self.sweeps.next() else { return };
         let queue_index = running.queue_index;
         self.mark(queue_index);
         let (queue, wheel) = self.queue_and_wheel(queue_index);
@@ -79,13 +142,28 @@ impl Engine {
         if step.is_over || running.taken >= running.sweep.most() {
             self.end_sweep(&running);
         } else {
-            self.sweeps.running.push_back(running);
+            self.sweeps.put_back(running);
         }
+    }
+
+    /// Ends the sweeps of a sink with these tickets where they are.
+    pub(super) fn withdraw_sweeps(&mut self, sink: usize, tickets: &[u64]) {
+        if self.sweeps.is_empty() {
+            return;
+        }
+        let tickets: HashSet<&u64> = tickets.iter().collect();
+        let withdrawn = self.sweeps.extract(|ticket| ticket.sink == sink && tickets.contains(&ticket.number));
+        self.end_all(withdrawn);
     }
 
     /// Ends all sweeps where they are.
     pub(super) fn end_sweeps(&mut self) {
-        for running in std::mem::take(&mut self.sweeps.running) {
+        let all = self.sweeps.extract(|_| true);
+        self.end_all(all);
+    }
+
+    fn end_all(&mut self, sweeps: Vec<RunningSweep>) {
+        for running in sweeps {
             self.mark(running.queue_index);
             self.end_sweep(&running);
         }

@@ -5,7 +5,8 @@ use crate::store::Value;
 use crate::store::tests::fake_disk::FakeDisk;
 use crate::tasks::engine::sweeps::SWEEP_STEP;
 use crate::tasks::{
-    AddTerms, Browse, BrowsedState, LeaseOrder, Outcome, Policy, QueueEnd, Request, Settlement, Sweep, SweptStates,
+    AddTerms, Browse, BrowsedState, LeaseOrder, Outcome, Policy, QueueEnd, Request, Settlement, Submission, Sweep,
+    SweptStates, Ticket,
 };
 
 fn open(order: LeaseOrder) -> RealQueues {
@@ -245,4 +246,48 @@ fn keys_delayed(real: &mut RealQueues, now: u64) -> Vec<String> {
     let answer = real.commit_one(Request::Browse(browse), now);
     let ReadAnswer::Plain(Outcome::Browsed(page)) = answer else { panic!("{answer:?}") };
     page.tasks.into_iter().map(|task| String::from_utf8_lossy(&task.key).into_owned()).collect()
+}
+
+fn purge_of_nothing() -> Request {
+    let states = SweptStates { dead: true, ..SweptStates::default() };
+    Request::Sweep(Sweep::Purge { states, age: 0 })
+}
+
+/// Twenty thousand purges of a client that was gone went on, and each had as many turns as a purge of somebody else.
+#[test]
+fn sweeps_of_a_queue_follow_one_another_and_those_of_a_client_that_is_gone_end() {
+    const SWEEPS: u64 = 100;
+    let mut real = open(LeaseOrder::Fifo);
+    real.commit((0..3 * SWEEP_STEP).map(|number| add(&number.to_string())).collect(), 0).unwrap();
+    let first = real.submitted;
+    assert_eq!(real.commit((0..SWEEPS).map(|_| purge_of_nothing()).collect(), 0).unwrap(), []);
+    // A sweep of another frontend has every second turn.
+    let queue = real.queue.clone();
+    let (ticket, states) = (Ticket { sink: 1, number: 0 }, SweptStates { ready: true, ..SweptStates::default() });
+    let request = Request::Sweep(Sweep::Purge { states, age: 0 });
+    real.tasks.submit(vec![Submission { queue, ticket, request }]);
+    let mut answered = Vec::new();
+    for _ in 0..12 {
+        answered.extend(real.commit(vec![], 0).unwrap());
+    }
+    assert_eq!(real.tasks.metrics().queues()[0].counts().ready, 0, "it has taken all, in twelve turns of both");
+    assert!(answered.is_sorted_by_key(|(number, _)| *number) && answered.len() <= 6, "{answered:?}");
+    let left: Vec<u64> = (first + answered.len() as u64..first + SWEEPS - 1).collect();
+    let answers = real.commit(vec![Request::Withdraw { tickets: left.clone() }], 0).unwrap();
+    assert!(left.iter().all(|number| answers.iter().any(|(answered, _)| answered == number)), "each is answered");
+    let mut last = Vec::new();
+    for _ in 0..4 {
+        last.extend(real.commit(vec![], 0).unwrap());
+    }
+    assert_eq!(last.into_iter().map(|(number, _)| number).collect::<Vec<_>>(), [first + SWEEPS - 1]);
+}
+
+/// A sweep that came after the beginning of the end went on, and the server did not end in time.
+#[test]
+fn no_sweep_begins_when_the_server_ends() {
+    let mut real = open(LeaseOrder::Fifo);
+    real.commit((0..3 * SWEEP_STEP).map(|number| add(&number.to_string())).collect(), 0).unwrap();
+    real.tasks.dismiss();
+    let answers = real.commit(vec![purge_of_nothing()], 0).unwrap();
+    assert_eq!(answers.into_iter().map(|(_, answer)| counted(answer)).collect::<Vec<_>>(), [0]);
 }

@@ -60,7 +60,8 @@ impl SpiderqFrontend {
                     let times = RequestTimes { arrived, answered, request_bytes, waits };
                     let (before, value) = (before.clone(), ReplyValue::default());
                     let reply = PendingReply { envelope, verb, terms, outcome, names, before, value, times };
-                    self.write(peer, waits.then_some(ticket), reply)?;
+                    let may_end = waits || matches!(verb, Ok(Verb::Kick | Verb::Purge));
+                    self.write(peer, may_end.then_some(ticket), reply)?;
                 }
                 PendingRequest::Another { peer, number, queue } => {
                     if self.connections.connection(peer).is_none() {

@@ -2,7 +2,7 @@
 
 use super::fault::{Fault, Field};
 use super::fields::{Fields, encode_name};
-use super::queues::QueueRequest;
+use super::queues::{Kicked, QueueRequest};
 use super::request::tag::{IN_QUEUE, TERMINATE};
 use super::request::{Request, Verb};
 
@@ -78,6 +78,15 @@ impl<'b> AnyRequest<'b> {
                 // The answer shows those that its user may read.
                 QueueRequest::Queues { .. } => true,
             },
+        }
+    }
+
+    /// Whether the request kicks or purges many tasks, in steps.
+    #[must_use]
+    pub fn is_sweep(&self) -> bool {
+        match self {
+            Self::OfQueues(QueueRequest::Kick { what, .. }) => !matches!(what, Kicked::One(_)),
+            request => request.verb() == Verb::Purge,
         }
     }
 

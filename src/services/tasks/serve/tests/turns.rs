@@ -6,7 +6,7 @@ use super::*;
 use crate::limits::{TASKS_BATCH_BYTES, TASKS_OWN_BYTES, TASKS_WINDOW_BYTES, UNDO_MAX};
 use crate::services::tasks::calls::counted_bytes;
 use crate::services::tasks::wire::{AnyRequest, QueueRequest, Reply};
-use crate::tasks::{BrowsePlace, BrowsedState};
+use crate::tasks::{BrowsePlace, BrowsedState, SweptStates};
 
 static LARGE: [u8; 2 << 20] = [7; 2 << 20];
 const SMALL: &[u8] = b"value";
@@ -192,4 +192,41 @@ fn requests_that_take_long_wait_for_the_window_however_short_they_are() {
         assert!(is_waiting && taken <= TASKS_WINDOW_BYTES + TASKS_OWN_BYTES, "{taken}");
         drop(client);
     }
+}
+
+/// Purges of a client that was gone went on for seconds, and those of others waited.
+#[test]
+fn sweeps_of_a_client_that_is_gone_are_withdrawn() {
+    let mut rig = start(&FakeDisk::new());
+    let states = SweptStates { dead: true, ..SweptStates::default() };
+    let (mut frame, mut bytes) = (Vec::new(), introduction(SocketType::Dealer));
+    AnyRequest::OfQueues(QueueRequest::Purge { queue: b"queue", states, age_ms: 0 }).encode(&mut frame);
+    (0..10).for_each(|_| bytes.extend(message(&[&frame])));
+    // Each takes some steps.
+    for _ in 0..4 {
+        let push = |_| {
+            let request = tasks::Request::Push { value: SMALL.into(), terms: None };
+            Submission { queue: rig.queue.clone(), ticket: Ticket { sink: 1, number: 0 }, request }
+        };
+        rig.tasks.submit((0..100).map(push).collect());
+    }
+    rig.committer.batch(Clock::start().reading()).unwrap();
+    submit(&rig, tasks::Request::Nothing);
+    let leaver = rig.client_sending(bytes);
+    let Rig { front, committer, .. } = &mut rig;
+    let have_come = (0..PASSES).any(|_| {
+        pass(front);
+        front.responder.unanswered() == 10
+    });
+    assert!(have_come);
+    drop(leaver);
+    let has_left = (0..PASSES).any(|_| {
+        pass(front);
+        front.connections.is_empty()
+    });
+    assert!(has_left && front.responder.unanswered() == 11, "they are withdrawn");
+    // One batch begins and withdraws them, and the frontend receives the answers.
+    committer.batch(Clock::start().reading()).unwrap();
+    pass(front);
+    assert!(front.responder.is_empty());
 }
