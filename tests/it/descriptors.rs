@@ -2,10 +2,12 @@
 //! that wait.
 
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use spindle::clients::rust::events::EventsClient as Events;
 use spindle::clients::rust::jobs::JobsClient as Jobs;
@@ -16,7 +18,7 @@ use spindle::server::raise_descriptor_limit;
 use spindle::services::tasks::wire::{AddMode, LendMode, RepayStatus};
 
 use crate::admin::{awaited, get, json};
-use crate::harness::Server;
+use crate::harness::{SPINDLE, Server};
 
 const ANY: &str = "tcp://127.0.0.1:*";
 
@@ -28,6 +30,34 @@ pub(crate) fn descriptors(server: &Server) -> Vec<(u64, bool)> {
     let is_socket =
         |entry: &fs::DirEntry| fs::read_link(entry.path()).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"));
     entries.map(|entry| (entry.file_name().to_str().unwrap().parse().unwrap(), is_socket(&entry))).collect()
+}
+
+/// At 24 the server panicked, and at 27 libzmq aborted it.
+#[test]
+fn too_few_descriptors_end_the_start_with_a_sentence() {
+    for files in 10..40 {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().display();
+        let command = format!(
+            "ulimit -n {files}; exec {SPINDLE} serve --kv off --publish off --tasks '{ANY}' --jobs 127.0.0.1:0 \
+             --beanstalk 127.0.0.1:0 --admin 127.0.0.1:0 --segment-size 4M --data {data}"
+        );
+        let mut started =
+            Command::new("sh").args(["-c", &command]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // It ends, or is ready.
+        let mut line = String::new();
+        BufReader::new(started.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        if !line.is_empty() {
+            kill_process(Pid::from_child(&started), Signal::KILL).unwrap();
+        }
+        let ended = started.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(!text.contains("panicked") && !text.contains(".cpp"), "{files}: {text}");
+        assert!(
+            !line.is_empty() || ended.status.code() == Some(1) && text.contains("raise the limit"),
+            "{files}: {text}"
+        );
+    }
 }
 
 fn connect(endpoint: &str) -> TcpStream {

@@ -23,12 +23,15 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use rustix::event::{EventfdFlags, eventfd};
 use zmq_sys::{
     zmq_errno, zmq_msg_close, zmq_msg_data, zmq_msg_init, zmq_msg_init_data, zmq_msg_recv, zmq_msg_send, zmq_msg_size,
     zmq_msg_t, zmq_send,
 };
 
 const ENDPOINT: &str = "inproc://queue";
+/// Descriptors of a context, beside that of each socket. Without them libzmq ends the process.
+const CONTEXT_DESCRIPTORS: usize = 3;
 /// The first byte of each routing id.
 const ID_BEGINS: u8 = b'w';
 
@@ -65,6 +68,7 @@ pub struct WorkerEnd<T> {
 /// # Panics
 /// If libzmq does not do within the process what it promises.
 pub fn queue<T: Send>(workers: usize) -> io::Result<Ends<T>> {
+    has_descriptors(CONTEXT_DESCRIPTORS + 1 + workers)?;
     let context = zmq::Context::new();
     must(context.set_io_threads(0));
     let mut router = Socket::new(&context, zmq::ROUTER)?;
@@ -81,6 +85,12 @@ pub fn queue<T: Send>(workers: usize) -> io::Result<Ends<T>> {
     });
     let ends = ends.collect::<io::Result<Vec<_>>>()?;
     Ok((QueueEnd { socket: router, is_quiet: false, workers, carries: PhantomData }, ends))
+}
+
+/// Whether the process has so many descriptors left.
+fn has_descriptors(count: usize) -> io::Result<()> {
+    let taken: Result<Vec<_>, _> = (0..count).map(|_| eventfd(0, EventfdFlags::CLOEXEC)).collect();
+    Ok(taken.map(drop)?)
 }
 
 /// Takes the routing id and the empty frame of a worker's first message.
