@@ -298,8 +298,13 @@ impl RunningWorker {
         WorkerTotals { stored, given_back, lost, retries }
     }
 
+    /// Does nothing when the slots have ended.
     fn end(&mut self) {
+        if self.slots.is_empty() {
+            return;
+        }
         self.control.stopper.stop();
+        tracing::info!("stopping: nothing more is taken, and what runs is finished");
         for slot in self.slots.drain(..) {
             // A thread that panics has ended the process.
             let _ended = slot.join();
