@@ -87,7 +87,8 @@ pub(super) struct ModelJobs {
     touched: BTreeSet<u64>,
     /// First come, first served.
     pub(super) waits: Vec<ModelWait>,
-    sweeps: VecDeque<ModelSweep>,
+    /// Those of a queue follow one another, and the queues take turns.
+    sweeps: VecDeque<VecDeque<ModelSweep>>,
     /// Whether there are these queues, if only for those that wait.
     exists: [bool; QUEUES.len()],
     /// The next id or token of a lease that is stored.
@@ -160,7 +161,9 @@ impl ModelJobs {
         }
         let over = self.waits.extract_if(.., |wait| wait.until <= now);
         self.answers.extend(over.map(|wait| (wait.ticket, ReadAnswer::Plain(Outcome::Refused))));
-        if let Some(sweep) = self.sweeps.pop_front() {
+        if let Some(mut line) = self.sweeps.pop_front() {
+            let sweep = line.pop_front().unwrap();
+            self.sweeps.extend((!line.is_empty()).then_some(line));
             self.sweep(&sweep);
             self.grant();
         }
@@ -177,7 +180,7 @@ impl ModelJobs {
         for queue in 0..QUEUES.len() {
             let has_jobs = self.jobs.values().any(|job| job.queue == queue);
             let is_wanted = self.waits.iter().any(|wait| wait.queues.contains(&queue));
-            self.exists[queue] = has_jobs || is_wanted || self.sweeps.iter().any(|sweep| sweep.queue == queue);
+            self.exists[queue] = has_jobs || is_wanted || self.sweeps.iter().any(|line| line[0].queue == queue);
         }
         !std::mem::take(&mut self.touched).is_empty()
     }
@@ -336,7 +339,11 @@ impl ModelJobs {
         }
         let of_dead = !self.in_order(queue, death).is_empty();
         let (began, before, deaths) = (self.now, self.next_token, self.deaths);
-        self.sweeps.push_back(ModelSweep { ticket, queue, most, of_dead, began, before, deaths });
+        let sweep = ModelSweep { ticket, queue, most, of_dead, began, before, deaths };
+        match self.sweeps.iter_mut().find(|line| line[0].queue == queue) {
+            Some(line) => line.push_back(sweep),
+            None => self.sweeps.push_back([sweep].into()),
+        }
         None
     }
 
