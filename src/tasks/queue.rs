@@ -176,7 +176,7 @@ impl TaskQueue {
         let task_index = self.create(key.as_bytes(), value, QueueEnd::Tail, &terms)?;
         let &Task { number, position, .. } = self.task(task_index);
         match dropped {
-            true => self.counts.dropped += 1,
+            true => self.drop_out(task_index),
             false => self.come_in(task_index, position, 0),
         }
         Some(number)
@@ -390,13 +390,17 @@ impl TaskQueue {
             TaskState::Dead => self.rise(task_index),
             TaskState::Leased(lease) => {
                 let _due = wheel.cancel(lease.timer);
-                self.end_lease(task_index);
+                self.end_lease(task_index, lease.token);
             }
             TaskState::Unread(timer) => {
                 let _due = wheel.cancel(timer);
                 self.counts.unread -= 1;
             }
-            TaskState::Dropped => self.counts.dropped -= 1,
+            TaskState::Dropped => {
+                let number = self.task(task_index).number;
+                self.counts.dropped -= 1;
+                self.aside.dropped.remove(&number);
+            }
         }
     }
 }

@@ -31,19 +31,19 @@ pub struct Browse {
 /// A state in which tasks are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BrowsedState {
-    /// In the order of their leases: tasks without a group, then those of each group.
+    /// The most urgent class first, and in the order of their leases within it. Groups take turns, of which it shows nothing.
     Ready,
     /// In the order of their times.
     Delayed,
-    /// In no order.
+    /// In the order in which they were leased, and then those of connections in the order in which they were added.
     Lent,
     /// In the order in which they died.
     Dead,
-    /// In no order.
+    /// In the order in which they were added.
     Dropped,
 }
 
-/// Where a page begins. Valid for the state and the queue that it came from.
+/// Where a page begins. Valid for the state, the group and the queue that it came from, also after a start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BrowsePlace(pub [u64; 4]);
 

@@ -21,7 +21,7 @@ impl Engine {
             if tasks.len() >= most as usize || bytes >= PAGE_BYTES_MAX {
                 break;
             }
-            let Some((task_index, behind)) = queue.browse(state, place) else {
+            let Some((task_index, behind)) = queue.browse(state, group.as_deref(), place) else {
                 return Outcome::Browsed(BrowsedPage { tasks, next: None, first_bytes });
             };
             place = behind;

@@ -1,40 +1,48 @@
 //! Pages of the tasks in one state.
 //!
 //! ```text
-//! ready       group, class, position         delayed   time, number         dead   serial
-//! lent and dropped   the memory of the tasks, place by place
+//! ready   class, position       delayed   time, number       lent   lease       dead   serial       dropped   number
 //! ```
-//! A task that stays in its state keeps its place there, so each is on one page. A page looks at a bounded number of tasks.
+//! A task that stays in its state keeps its place there, over a start too, so each is on one page. A page looks at a bounded
+//! number of tasks.
 //!
 //! This module changes nothing.
 
-use super::ready::ReadyPlace;
 use super::task::{Task, TaskState};
 use super::{TaskIndex, TaskQueue};
+use crate::chunked_map::ChunkedMap;
 use crate::tasks::order::Position;
 use crate::tasks::shown::{BrowsePlace, BrowsedState, ShownReason};
 
 impl TaskQueue {
-    /// The next task of a state from this place on, and the place behind it. Tasks in other states may be among them.
-    pub(in crate::tasks) fn browse(&self, state: BrowsedState, from: BrowsePlace) -> Option<(TaskIndex, BrowsePlace)> {
+    /// The next task of a state from this place on, and the place behind it. Of the ready ones those of a group alone, if one
+    /// is given. Tasks in other states may be among them.
+    pub(in crate::tasks) fn browse(
+        &self,
+        state: BrowsedState,
+        group: Option<&[u8]>,
+        from: BrowsePlace,
+    ) -> Option<(TaskIndex, BrowsePlace)> {
         let BrowsePlace([first, second, third, fourth]) = from;
+        let behind = |place: u64| BrowsePlace([place.saturating_add(1), 0, 0, 0]);
+        let of_map = |tasks: &ChunkedMap<u64, TaskIndex>| {
+            tasks.first_from(&first).map(|(place, task_index)| (*task_index, behind(*place)))
+        };
         match state {
             BrowsedState::Ready => {
-                let (place, task_index) = self.ready.from(ready_place(from))?;
-                Some((task_index, behind(place)))
+                let class = u32::try_from(first).unwrap_or(u32::MAX);
+                let position = Position { priority: second, entered: third };
+                let ((class, position), task_index) = self.ready.from(class, position, group)?;
+                let behind = [u64::from(class), position.priority, position.entered.saturating_add(1), fourth];
+                Some((task_index, BrowsePlace(behind)))
             }
             BrowsedState::Delayed => {
                 let ((time, number), task_index) = self.aside.delayed.from(first, second)?;
-                Some((task_index, BrowsePlace([time, number + 1, third, fourth])))
+                Some((task_index, BrowsePlace([time, number.saturating_add(1), third, fourth])))
             }
-            BrowsedState::Dead => {
-                let (serial, task_index) = self.aside.dead.first_from(&first)?;
-                Some((*task_index, BrowsePlace([serial + 1, 0, 0, 0])))
-            }
-            BrowsedState::Lent | BrowsedState::Dropped => {
-                let task_index = self.tasks.next_from(TaskIndex::try_from(first).ok()?)?;
-                Some((task_index, BrowsePlace([u64::from(task_index) + 1, 0, 0, 0])))
-            }
+            BrowsedState::Lent => of_map(&self.aside.lent),
+            BrowsedState::Dead => of_map(&self.aside.dead),
+            BrowsedState::Dropped => of_map(&self.aside.dropped),
         }
     }
 
@@ -85,16 +93,4 @@ pub(in crate::tasks) struct ShownTask<'q> {
     pub(in crate::tasks) reason: ShownReason,
     pub(in crate::tasks) key: &'q [u8],
     pub(in crate::tasks) group: &'q [u8],
-}
-
-/// The first number of a place is 0 for tasks without a group, and else the number of the group and 1.
-fn ready_place(BrowsePlace([group, class, priority, entered]): BrowsePlace) -> ReadyPlace {
-    let group = group.checked_sub(1).map(|number| u32::try_from(number).unwrap_or(u32::MAX));
-    let class = u32::try_from(class).unwrap_or(u32::MAX);
-    ReadyPlace { class, group, position: Position { priority, entered } }
-}
-
-fn behind(ReadyPlace { class, group, position: Position { priority, entered } }: ReadyPlace) -> BrowsePlace {
-    let group = group.map_or(0, |number| u64::from(number) + 1);
-    BrowsePlace([group, u64::from(class), priority, entered + 1])
 }

@@ -85,10 +85,8 @@ impl TaskQueue {
         }
         self.touch(task_index);
         if how == Settlement::Drop {
-            self.counts.dropped += 1;
-            let now = self.time.now;
-            let task = self.task_mut(task_index);
-            (task.since, task.state) = (now, TaskState::Dropped);
+            self.task_mut(task_index).since = self.time.now;
+            self.drop_out(task_index);
         } else {
             let task = self.task(task_index);
             let (boost, position) = (task.boost, task.position);
@@ -99,6 +97,15 @@ impl TaskQueue {
             self.come_in(task_index, position, 0);
         }
         true
+    }
+
+    /// A task that is in no structure is dropped from now on.
+    pub(super) fn drop_out(&mut self, task_index: TaskIndex) {
+        self.counts.dropped += 1;
+        let task = self.task_mut(task_index);
+        task.state = TaskState::Dropped;
+        let number = task.number;
+        self.aside.dropped.insert(number, task_index);
     }
 
     /// Gives a lease a new deadline. False: this lease is not held.
@@ -143,7 +150,8 @@ impl TaskQueue {
         if self.is_unread(task_index) {
             return self.end_pause(task_index);
         }
-        self.end_lease(task_index);
+        let Some((_, token)) = self.lease_of(task_index) else { return };
+        self.end_lease(task_index, token);
         self.counts.ever.ran_out += 1;
         self.fail(task_index, FailureCause::RanOut, None);
     }
@@ -168,12 +176,17 @@ impl TaskQueue {
         self.ready.lend(self.task(task_index).group());
         let task = self.task_mut(task_index);
         (task.state, task.marks.has_reason) = (TaskState::Leased(Lease { token, deadline, timer }), false);
+        let order = task.lease_order(token);
+        self.aside.lent.insert(order, task_index);
     }
 
-    /// A task is lent no more.
-    pub(super) fn end_lease(&mut self, task_index: TaskIndex) {
+    /// A task with this lease is lent no more. The caller sets its new state.
+    pub(super) fn end_lease(&mut self, task_index: TaskIndex, token: u64) {
         self.counts.leased -= 1;
-        self.ready.end_lease(self.task(task_index).group());
+        let task = self.task(task_index);
+        let (order, group) = (task.lease_order(token), task.group());
+        self.aside.lent.remove(&order);
+        self.ready.end_lease(group);
     }
 
     /// Whether a lease with this deadline is held: a lease that is due is held no more, although it has not expired yet.
@@ -186,7 +199,7 @@ impl TaskQueue {
         match self.task(task_index).state {
             TaskState::Leased(lease) if lease.token == token && self.is_running(lease.deadline) => {
                 let _due = wheel.cancel(lease.timer);
-                self.end_lease(task_index);
+                self.end_lease(task_index, token);
                 true
             }
             TaskState::Leased(_) | TaskState::Ready | TaskState::Unread(_) | TaskState::Dropped => false,

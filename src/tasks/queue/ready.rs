@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! without a group   class 3 │ …   usual: class 65,536   class 100,000 │ …        by position in each
-//! of a group        group, class, position ─► task                               in one map, however many groups
+//! of a group        group, class, position ─► task                               in one map, however many groups,
+//!                   class, position ─► task                                      and in one without regard to them
 //! ```
 //! A class exists while it has a task. Most queues have the usual class alone, and search for none. `groups.rs`
 //! knows whose turn it is, where there are groups.
@@ -37,6 +38,8 @@ pub(super) struct ReadyTasks {
     /// The other classes that have tasks.
     others: BTreeMap<u32, ByPosition>,
     of_groups: ByGroup,
+    /// The same ones by class alone, to be shown.
+    grouped: ChunkedMap<(u32, Position), TaskIndex>,
     /// By entry: all tasks in priority order, and in a fifo queue those of the other classes and of groups. The others of
     /// that queue have this order by their position.
     by_entry: ChunkedMap<u64, TaskIndex>,
@@ -54,6 +57,7 @@ impl ReadyTasks {
             usual: ByPosition::default(),
             others: BTreeMap::new(),
             of_groups: ChunkedMap::default(),
+            grouped: ChunkedMap::default(),
             by_entry: ChunkedMap::default(),
             groups: Groups::default(),
             urgent: 0,
@@ -104,21 +108,33 @@ impl ReadyTasks {
         self.tasks_of(class)?.first_key_value().map(|(position, _)| *position)
     }
 
-    /// The first task from this place on: those without a group by class and position, then those of each group.
-    pub(super) fn from(&self, from: ReadyPlace) -> Option<(ReadyPlace, TaskIndex)> {
-        let ReadyPlace { class, group, position } = from;
-        let without = group.is_none().then(|| self.next_without_group(class, position)).flatten();
-        without.or_else(|| {
-            let from = if let Some(number) = group { (number, class, position) } else { (0, 0, Position::FIRST) };
-            let (&(number, class, position), &task_index) = self.of_groups.first_from(&from)?;
-            Some((ReadyPlace { class, group: Some(number), position }, task_index))
-        })
+    /// The first task from this place on, by class and position. With the name of a group, of its tasks alone. Without a
+    /// name, of those that have no group.
+    pub(super) fn from(
+        &self,
+        class: u32,
+        position: Position,
+        group: Option<&[u8]>,
+    ) -> Option<((u32, Position), TaskIndex)> {
+        match group {
+            None => {
+                let grouped =
+                    self.grouped.first_from(&(class, position)).map(|(place, task_index)| (*place, *task_index));
+                grouped.into_iter().chain(self.next_without_group(class, position)).min()
+            }
+            Some(b"") => self.next_without_group(class, position),
+            Some(name) => {
+                let number = self.groups.find(name)?;
+                let (&(found, class, position), &task_index) = self.of_groups.first_from(&(number, class, position))?;
+                (found == number).then_some(((class, position), task_index))
+            }
+        }
     }
 
-    fn next_without_group(&self, class: u32, position: Position) -> Option<(ReadyPlace, TaskIndex)> {
+    fn next_without_group(&self, class: u32, position: Position) -> Option<((u32, Position), TaskIndex)> {
         let in_class = |class: u32, position: &Position| {
             let (&position, &task_index) = self.tasks_of(class)?.first_from(position)?;
-            Some((ReadyPlace { class, group: None, position }, task_index))
+            Some(((class, position), task_index))
         };
         let next_class = || {
             let others = self.others.range(class.checked_add(1)?..).next().map(|(class, _)| *class);
@@ -149,7 +165,10 @@ impl ReadyTasks {
         let ReadyPlace { class, group, position } = place;
         self.urgent += u64::from(class < URGENT_CLASS);
         let mut alone = match group {
-            Some(number) => self.of_groups.insert((number, class, position), task_index).is_none(),
+            Some(number) => {
+                self.grouped.insert((class, position), task_index);
+                self.of_groups.insert((number, class, position), task_index).is_none()
+            }
             None if class == USUAL_CLASS => self.usual.insert(position, task_index).is_none(),
             None => self.others.entry(class).or_default().insert(position, task_index).is_none(),
         };
@@ -165,6 +184,7 @@ impl ReadyTasks {
         self.urgent -= u64::from(class < URGENT_CLASS);
         if let Some(number) = group {
             self.of_groups.remove(&(number, class, position));
+            self.grouped.remove(&(class, position));
         } else if class == USUAL_CLASS {
             self.usual.remove(&position);
         } else if let Some(tasks) = self.others.get_mut(&class) {

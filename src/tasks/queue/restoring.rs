@@ -71,7 +71,7 @@ impl TaskQueue {
                 true
             }
             StateRecord::Dropped => {
-                self.counts.dropped += 1;
+                self.drop_out(task_index);
                 true
             }
         };

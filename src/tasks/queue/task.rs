@@ -86,6 +86,11 @@ impl Task {
         matches!(self.state, TaskState::Leased(lease) if lease.token >= RESERVATIONS)
     }
 
+    /// Its place among the tasks that are leased.
+    pub(super) fn lease_order(&self, token: u64) -> u64 {
+        if token < RESERVATIONS { token } else { RESERVATIONS | self.number }
+    }
+
     /// Its place among the tasks that are ready.
     pub(super) fn place(&self) -> ReadyPlace {
         ReadyPlace { class: self.class, group: self.group(), position: self.position }

@@ -1,4 +1,4 @@
-//! Timers, and the tasks of a queue that are in no order of leases: delayed and dead ones. Some have a lifetime.
+//! Timers, and the tasks of a queue that are in no order of leases: those that nobody may be lent. Some have a lifetime.
 //!
 //! ```text
 //! delayed   until, number ─► task      the first of both is the queue's alarm in the wheel:
@@ -61,8 +61,12 @@ pub(super) struct TasksAside {
     /// By the end of their delays.
     pub(super) delayed: TimedTasks,
     pub(super) expiring: ExpiringTasks,
+    /// By the token of the lease. Those of connections follow, by the number of the task.
+    pub(super) lent: ChunkedMap<u64, TaskIndex>,
     /// By the serial at which they died.
     pub(super) dead: ChunkedMap<u64, TaskIndex>,
+    /// By the number of the task.
+    pub(super) dropped: ChunkedMap<u64, TaskIndex>,
     /// Of the jobs that were ever aside.
     pub(super) histories: Histories,
 }

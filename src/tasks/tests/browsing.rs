@@ -10,7 +10,7 @@ use crate::store::tests::fake_disk::FakeDisk;
 use crate::tasks::shown::BROWSED_MAX;
 use crate::tasks::{
     AddTerms, Browse, BrowsePlace, BrowsedPage, BrowsedState, BrowsedTask, LeaseOrder, Outcome, Policy, QueueEnd,
-    Request,
+    Request, Settlement,
 };
 
 fn open() -> RealQueues {
@@ -61,7 +61,7 @@ fn keys(
 }
 
 #[test]
-fn ready_tasks_are_in_the_order_of_classes_and_places_and_then_by_group() {
+fn ready_tasks_are_in_the_order_of_classes_and_places() {
     let mut real = open();
     let of = |class, group: &[u8]| AddTerms { class, group: group.into(), ..AddTerms::default() };
     let usual = AddTerms::default().class;
@@ -75,11 +75,14 @@ fn ready_tasks_are_in_the_order_of_classes_and_places_and_then_by_group() {
         ("y", of(usual, b"y")),
     ];
     real.commit(adds.into_iter().map(|(key, terms)| add_with(key, terms)).collect(), 0).unwrap();
-    let expected = ["urgent", "1", "2", "late", "x1", "x2", "y"];
+    let expected = ["x1", "urgent", "1", "x2", "2", "y", "late"];
     for most in [1, 2, 3, 100] {
         assert_eq!(keys(&mut real, BrowsedState::Ready, None, most, |_| {}), expected, "{most}");
     }
-    assert_eq!(keys(&mut real, BrowsedState::Ready, Some(b"x"), 100, |_| {}), ["x1", "x2"]);
+    for most in [1, 100] {
+        assert_eq!(keys(&mut real, BrowsedState::Ready, Some(b"x"), most, |_| {}), ["x1", "x2"]);
+        assert!(keys(&mut real, BrowsedState::Ready, Some(b"z"), most, |_| {}).is_empty());
+    }
     assert_eq!(keys(&mut real, BrowsedState::Ready, Some(b""), 2, |_| {}), ["urgent", "1", "2", "late"]);
 }
 
@@ -104,33 +107,57 @@ fn each_state_shows_its_own_tasks_with_what_is_known_of_them() {
     assert_eq!(show(BrowsedState::Dropped), []);
 }
 
-/// Between two pages tasks come, go, and change their state.
+/// Brings a ready task into a state.
+fn settle(real: &mut RealQueues, state: BrowsedState) {
+    if matches!(state, BrowsedState::Ready | BrowsedState::Delayed) {
+        return;
+    }
+    let (token, key) = leased(real.commit_one(poll(1_000_000), 0));
+    let key: Box<[u8]> = key.into();
+    let request = match state {
+        BrowsedState::Dead => Request::Bury { token, key, reason: Box::default() },
+        BrowsedState::Dropped => Request::Settle { token, key, value: None, how: Settlement::Drop },
+        _ => Request::Extend { token: Some(token), key, timeout: 2_000_000 },
+    };
+    assert_eq!(real.commit_one(request, 0), ReadAnswer::Plain(Outcome::Done));
+}
+
+/// Between two pages tasks come, go, and change their state, and the server starts.
 #[test]
 fn what_stays_in_its_state_is_shown_once_whatever_happens_between_pages() {
-    for seed in 0..20 {
+    use BrowsedState::{Dead, Delayed, Dropped, Lent, Ready};
+    for (seed, state) in (0..25).zip([Ready, Delayed, Lent, Dead, Dropped].into_iter().cycle()) {
         let (mut real, mut rng) = (open(), SeededRng(seed));
         let stays: Vec<String> = (0..200).map(|number| format!("stays-{number}")).collect();
         let terms = |rng: &mut SeededRng| AddTerms {
             class: u32::try_from(rng.below(3)).unwrap() + AddTerms::default().class - 1,
             group: [&b""[..], b"x", b"y"][usize::try_from(rng.below(3)).unwrap()].into(),
-            delay: if seed % 2 == 0 { 0 } else { 1 + rng.below(1_000) },
+            delay: if state == Delayed { 1 + rng.below(1_000) } else { 0 },
             ..AddTerms::default()
         };
         for (number, key) in stays.iter().enumerate() {
-            let other = add_with(&format!("goes-{number}"), terms(&mut rng));
-            real.commit(vec![add_with(key, terms(&mut rng)), other], 0).unwrap();
+            for key in [key.clone(), format!("goes-{number}")] {
+                real.commit(vec![add_with(&key, terms(&mut rng))], 0).unwrap();
+                settle(&mut real, state);
+            }
         }
-        let state = if seed % 2 == 0 { BrowsedState::Ready } else { BrowsedState::Delayed };
         let mut came = 0;
         let shown = keys(&mut real, state, None, 7, |real| {
             let key = format!("goes-{}", rng.below(200)).into_bytes().into();
             came += 1;
             let comes = add_with(&format!("came-{came}"), terms(&mut rng));
             real.commit(vec![Request::Remove { key }, comes], 0).unwrap();
+            settle(real, state);
+            if rng.below(4) == 0 {
+                *real = RealQueues::open(real.store.clone(), LeaseOrder::Priority, Policy::Always, 0);
+            }
         });
         let all: HashSet<&String> = shown.iter().collect();
         assert_eq!(all.len(), shown.len(), "seed {seed}: a task is shown twice");
         assert!(stays.iter().all(|key| all.contains(key)), "seed {seed}");
+        let in_order =
+            stays.iter().filter(|key| all.contains(key)).eq(shown.iter().filter(|key| key.starts_with("stays")));
+        assert!(in_order || matches!(state, Ready | Delayed), "seed {seed}: each was leased before the next one came");
     }
 }
 
@@ -139,12 +166,13 @@ fn a_page_looks_at_a_bounded_number_of_tasks() {
     let mut real = open();
     let names: Vec<String> = (0..3 * BROWSED_MAX).map(|number| number.to_string()).collect();
     for chunk in names.chunks(1_000) {
-        real.commit(chunk.iter().map(|name| add(name)).collect(), 0).unwrap();
+        let later = |name: &String| add_with(name, AddTerms { delay: 9, ..AddTerms::default() });
+        real.commit(chunk.iter().map(later).collect(), 0).unwrap();
     }
-    while real.commit_one(Request::Count, 0) != ReadAnswer::Plain(Outcome::Counted(names.len() as u64)) {}
-    let (tasks, next) = page(&mut real, BrowsedState::Ready, Some(b"none"), None, 9);
+    while real.commit_one(Request::CountAll, 0) != ReadAnswer::Plain(Outcome::Counted(names.len() as u64)) {}
+    let (tasks, next) = page(&mut real, BrowsedState::Delayed, Some(b"none"), None, 9);
     assert!(tasks.is_empty() && next.is_some(), "it is short, and not the last");
-    assert_eq!(keys(&mut real, BrowsedState::Ready, None, u32::MAX, |_| {}), names);
+    assert_eq!(keys(&mut real, BrowsedState::Delayed, None, u32::MAX, |_| {}), names);
 }
 
 /// They were counted and shown until the alarm had come to each of them.

@@ -103,6 +103,25 @@ fn configure(real: &mut RealJobs, change: QueueChange, now: u64) {
     assert_eq!(ask(real, Request::Configure { change: Box::new(change) }, now), Outcome::Done);
 }
 
+/// Jobs of one connection took one place on a page.
+#[test]
+fn all_jobs_that_are_lent_are_shown_those_of_connections_last() {
+    let mut real = start(&FakeDisk::new(), 0);
+    let ids: Vec<u64> = (0..4).map(|_| pushed(&mut real, AddTerms::default(), 0)).collect();
+    reserved(&mut real, ids[2], 0);
+    reserved(&mut real, ids[0], 0);
+    for _ in 0..2 {
+        let queue = real.family.queue(b"a");
+        real.commit(vec![(queue, Request::Lease { timeout: LONG, wait: false })], 0);
+    }
+    let lent = |real: &mut RealJobs| -> Vec<u64> {
+        browsed(real, BrowsedState::Lent, 0).into_iter().map(|(id, _)| id).collect()
+    };
+    assert_eq!(lent(&mut real), [ids[1], ids[3], ids[0], ids[2]]);
+    ask(&mut real, end(ids[0], release(0)), 0);
+    assert_eq!(lent(&mut real), [ids[1], ids[3], ids[2]]);
+}
+
 // -------------------------------------------------------------------------------------------------------------- stored
 
 /// A lease by GET is stored with its try, which a crash may leave although nobody has begun the job.
