@@ -71,15 +71,18 @@ impl RatedLends {
 
     /// A lease is undone that has taken `interval`. Returns what it gives back.
     pub(super) fn undo(&mut self, token: u64, interval: u128) -> u128 {
-        let is_later = |step: &&mut LendStep| step.token > token;
-        let is_known = token < RESERVATIONS && !self.steps.is_empty();
-        let first = self.steps.iter().find(|step| step.token > token).map_or(interval, |step| step.debt);
-        let time = if is_known { first.min(interval) } else { 0 };
-        self.steps.iter_mut().filter(is_later).for_each(|step| step.debt -= time);
-        let Some(at) = self.steps.iter().position(|step| step.token > token) else { return time };
+        if token >= RESERVATIONS || self.steps.is_empty() {
+            return 0;
+        }
+        let later = self.steps.partition_point(|step| step.token <= token);
+        let time = self.steps.get(later).map_or(interval, |step| step.debt.min(interval));
+        self.steps.range_mut(later..).for_each(|step| step.debt -= time);
         // A step that is as low as the one before it takes its place.
-        if at > 0 && self.steps.get(at).map(|step| step.debt) <= self.steps.get(at - 1).map(|step| step.debt) {
-            self.steps.remove(at - 1);
+        let debts = |at: usize| self.steps.get(at).map(|step| step.debt);
+        if let Some(before) = later.checked_sub(1)
+            && debts(later).is_some_and(|debt| Some(debt) <= debts(before))
+        {
+            self.steps.remove(before);
         }
         time
     }
