@@ -309,8 +309,8 @@ pub const UNREAD_PAUSE: u64 = 1_000;
 /// The longest such pause. Each pause is twice as long as the one before.
 pub const UNREAD_PAUSE_MAX: u64 = 60_000;
 
-/// Queues of tasks at once: with a kilobyte for each, 16 GiB. A task for a further queue is refused.
-pub const QUEUES_MAX: usize = 1 << 24;
+/// Queues of tasks at once: with three kilobytes for each, 12 GiB. A task for a further queue is refused.
+pub const QUEUES_MAX: usize = 1 << 22;
 /// Queues of a family that STATS list one by one. The family's totals include all of them.
 pub const QUEUES_LISTED: usize = 100;
 

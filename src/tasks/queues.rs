@@ -37,6 +37,10 @@ use crate::wheel::TimerId;
 /// Places for queues that are kept when there are none.
 const KEPT: usize = 1 << 10;
 
+/// Queues that may be stored: an earlier version made more.
+pub(super) const STORED_MAX: usize = QUEUES_MAX << 2;
+const _: () = assert!(STORED_MAX < u32::MAX as usize);
+
 /// What is stored of a queue beside its tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct StoredQueue {
@@ -172,7 +176,7 @@ impl Queues {
     /// Restores a queue from its record. Queues come in the order of their numbers. False: the record is invalid.
     pub(super) fn restore(&mut self, number: u32, record: &QueueRecord<'_>) -> bool {
         let queue_index = number as usize;
-        if queue_index < self.entries.len() || queue_index >= QUEUES_MAX || self.names.contains_key(record.name) {
+        if queue_index < self.entries.len() || queue_index >= STORED_MAX || self.names.contains_key(record.name) {
             return false;
         }
         self.free.extend(self.entries.len()..queue_index);

@@ -1,13 +1,13 @@
 //! The engine and its queues without a store: bounds, records that cannot be, and the memory that a request counts for.
 
 use super::poll;
-use crate::limits::{EXPIRE_BUDGET, QUEUES_MAX};
+use crate::limits::EXPIRE_BUDGET;
 use crate::store::Value;
 use crate::store::tests::fake_disk::FakeDisk;
 use crate::tasks::engine::{Engine, SyncWithin};
 use crate::tasks::order::Position;
 use crate::tasks::queue::TaskQueue;
-use crate::tasks::queues::Queues;
+use crate::tasks::queues::{Queues, STORED_MAX};
 use crate::tasks::record::{QueueCounters, QueueRecord, StateRecord, TaskRecord, queue_key, task_key};
 use crate::tasks::settings::QueueSettings;
 use crate::tasks::terms::TaskTerms;
@@ -140,7 +140,7 @@ fn a_record_of_a_queue_that_cannot_be_is_refused() {
     assert!(restore(1, b"a"));
     assert!(!restore(0, b"before"), "they come in their order");
     assert!(!restore(2, b"a"), "the name exists");
-    assert!(!restore(u32::try_from(QUEUES_MAX).unwrap(), b"many"), "there are too many");
+    assert!(!restore(u32::try_from(STORED_MAX).unwrap(), b"many"), "there are too many");
     assert!(restore(3, b"b"));
     assert_eq!(queues.indices().len(), 2);
 }
