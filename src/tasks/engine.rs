@@ -285,9 +285,9 @@ impl Engine {
             Request::ShowQueue => self.show_queue(queue_index),
             Request::Peek { state } => self.peek(queue_index, state),
             Request::Browse(browse) => self.browse(queue_index, &browse, store),
-            Request::Sweep(_) if self.closing => Outcome::Counted(0),
-            Request::Sweep(sweep) => {
-                self.begin_sweep(queue_index, ticket, sweep);
+            Request::Sweep { .. } if self.closing => Outcome::Counted(0),
+            Request::Sweep { sweep, client } => {
+                self.begin_sweep(queue_index, ticket, client, sweep);
                 return None;
             }
             Request::Configure { change } => {
@@ -429,7 +429,7 @@ impl Engine {
 fn of_no_queue(request: &Request) -> Outcome {
     match request {
         Request::Nothing | Request::Withdraw { .. } | Request::Sync => Outcome::Done,
-        Request::Count | Request::CountAll | Request::Sweep(_) => Outcome::Counted(0),
+        Request::Count | Request::CountAll | Request::Sweep { .. } => Outcome::Counted(0),
         Request::ShowQueue => Outcome::Queues { queues: Vec::new(), next: None },
         Request::Browse(_) => Outcome::Browsed(BrowsedPage { tasks: Vec::new(), next: None, first_bytes: 0 }),
         _ => Outcome::Refused,

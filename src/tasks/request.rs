@@ -214,7 +214,12 @@ pub enum Request {
         key: Box<[u8]>,
     },
     /// Kicks or purges many tasks that are there: [`Outcome::Counted`] at the end, or when the server ends.
-    Sweep(Sweep),
+    Sweep {
+        /// Which of them.
+        sweep: Sweep,
+        /// The client of the sink. Its sweeps have their turns one after the other.
+        client: u64,
+    },
     /// Looks at tasks without taking them, a page at a time: [`Outcome::Browsed`]. What stays in its state throughout is
     /// shown once.
     Browse(Browse),
@@ -299,7 +304,7 @@ impl Request {
             Self::LeaseMany { wait, .. } | Self::ReserveNext { wait, .. } => *wait > 0,
             _ => false,
         };
-        waits || matches!(self, Self::Many { .. } | Self::Sweep(_))
+        waits || matches!(self, Self::Many { .. } | Self::Sweep { .. })
     }
 
     /// Whether the request makes its queue of a family if there is none.

@@ -24,9 +24,14 @@ impl ConnectionId {
         self.generation
     }
 
+    /// Both in one number.
+    pub(crate) fn number(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.slot)
+    }
+
     /// Value that names it to epoll.
     pub(crate) fn data(self) -> epoll::EventData {
-        epoll::EventData::new_u64(u64::from(self.generation) << 32 | u64::from(self.slot))
+        epoll::EventData::new_u64(self.number())
     }
 
     /// The connection that this epoll value names.

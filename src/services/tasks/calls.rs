@@ -88,7 +88,8 @@ impl NamedQueues {
     }
 
     /// The request to the queues. A request that is not allowed becomes [`tasks::Request::Refuse`]: it only takes a turn.
-    pub(crate) fn call(&self, access: Access, request: &AnyRequest<'_>) -> TaskCall {
+    /// The sweeps of a `client` follow one another.
+    pub(crate) fn call(&self, access: Access, client: u64, request: &AnyRequest<'_>) -> TaskCall {
         match request {
             AnyRequest::Plain(request) => self.of_one(self.default_queue(), access.task_request(request)),
             // These are of no queue.
@@ -100,7 +101,7 @@ impl NamedQueues {
                 let request = access.task_request(request);
                 TaskCall { names: [queue.clone()].into(), queue, request }
             }
-            AnyRequest::OfQueues(request) => self.of_queues(access, request),
+            AnyRequest::OfQueues(request) => self.of_queues(access, client, request),
         }
     }
 
@@ -118,7 +119,8 @@ impl NamedQueues {
         TaskCall { queue, request, names: Arc::clone(&self.default) }
     }
 
-    fn of_queues(&self, access: Access, request: &QueueRequest<'_>) -> TaskCall {
+    fn of_queues(&self, access: Access, client: u64, request: &QueueRequest<'_>) -> TaskCall {
+        let sweep = |sweep| tasks::Request::Sweep { sweep, client };
         let many = |requests| self.of_one(self.default_queue(), tasks::Request::Many { requests });
         match request {
             QueueRequest::AddMany { queues, key, value, mode, terms } => {
@@ -155,14 +157,14 @@ impl NamedQueues {
             QueueRequest::Kick { queue, what } => {
                 let request = match *what {
                     Kicked::One(key) => tasks::Request::Kick { key: key.into() },
-                    Kicked::Dead(most) => tasks::Request::Sweep(Sweep::KickDead { most }),
-                    Kicked::Delayed(most) => tasks::Request::Sweep(Sweep::KickDelayed { most }),
+                    Kicked::Dead(most) => sweep(Sweep::KickDead { most }),
+                    Kicked::Delayed(most) => sweep(Sweep::KickDelayed { most }),
                 };
                 self.of_one(self.named(queue), request)
             }
             QueueRequest::Purge { queue, states, age_ms } => {
                 let purge = Sweep::Purge { states: *states, age: *age_ms };
-                self.of_one(self.named(queue), tasks::Request::Sweep(purge))
+                self.of_one(self.named(queue), sweep(purge))
             }
             QueueRequest::Configure { queue, change } => {
                 self.of_one(self.named(queue), tasks::Request::Configure { change: Box::new(*change) })

@@ -266,7 +266,7 @@ impl TaskResponder {
             return Taken::Yes;
         }
         let TaskCall { queue, mut request, names } = match &decoded {
-            Ok(request) => self.queues.call(self.policy.access, request),
+            Ok(request) => self.queues.call(self.policy.access, peer.number(), request),
             Err(_) => self.queues.refusal(),
         };
         self.envelopes.change(0, taken_by(&envelope));
@@ -335,7 +335,7 @@ impl TaskResponder {
         waits: bool,
     ) {
         let places = if let PendingRequest::Answer { names, waits: true, .. } = &pending { names.len() } else { 0 };
-        let is_withdrawn = waits || matches!(request, tasks::Request::Sweep(_));
+        let is_withdrawn = waits || matches!(request, tasks::Request::Sweep { .. });
         let ticket = self.put(pending, queue, request);
         if is_withdrawn {
             client.waits_for(ticket, places);

@@ -3,8 +3,8 @@
 //! ```text
 //! KickMany, Purge ─► a sweep ─► each batch: a step of the first one, which goes behind the others ─► Counted, at its end
 //! ```
-//! The sweeps of a queue that came from the same frontend wait in a line, and the lines take turns. So many sweeps of a
-//! queue have as many turns as a single sweep. The frontend withdraws the sweeps of a client that is gone, and what they have taken is taken.
+//! The sweeps of a client wait in a line, and the lines take turns. So many sweeps of one client have as many turns as a
+//! single one of another. A frontend may withdraw the sweeps of a client that is gone, and what they have taken is taken.
 //!
 //! A sweep takes what was there when it began: tasks that have entered their state later stay. After a crash a part of them
 //! is taken. So a batch with a step alone waits for no sync. The next answer does, since it may show what is gone.
@@ -27,6 +27,7 @@ pub(in crate::tasks) const SWEEP_STEP: usize = 1 << 6;
 #[derive(Debug)]
 struct RunningSweep {
     ticket: Ticket,
+    client: u64,
     queue_index: usize,
     sweep: Sweep,
     place: SweepPlace,
@@ -35,12 +36,12 @@ struct RunningSweep {
 
 impl RunningSweep {
     fn line(&self) -> SweepLine {
-        (self.ticket.sink, self.queue_index)
+        (self.ticket.sink, self.client)
     }
 }
 
-/// The sink of a sweep, and the index of its queue. Sweeps of one line follow one another.
-type SweepLine = (usize, usize);
+/// The sink of a sweep, and its client there. Sweeps of one line follow one another.
+type SweepLine = (usize, u64);
 
 /// All sweeps.
 #[derive(Debug, Default)]
@@ -58,14 +59,14 @@ impl Sweeps {
         self.turns.is_empty()
     }
 
-    /// A sweep waits behind those of its line.
-    fn add(&mut self, sweep: RunningSweep) {
+    /// The sweeps of the line of this one. An empty line gets a turn behind all others.
+    fn line_of(&mut self, sweep: &RunningSweep) -> &mut VecDeque<RunningSweep> {
         let line = sweep.line();
         let sweeps = self.lines.entry(line).or_default();
         if sweeps.is_empty() {
             self.turns.push_back(line);
         }
-        sweeps.push_back(sweep);
+        sweeps
     }
 
     /// The first sweep of the line that has its turn. The next one of the line has a turn behind all other lines.
@@ -79,16 +80,6 @@ impl Sweeps {
             self.turns.push_back(line);
         }
         next
-    }
-
-    /// A sweep goes on, as the first one of its line.
-    fn put_back(&mut self, sweep: RunningSweep) {
-        let line = sweep.line();
-        let sweeps = self.lines.entry(line).or_default();
-        if sweeps.is_empty() {
-            self.turns.push_back(line);
-        }
-        sweeps.push_front(sweep);
     }
 
     /// Takes the sweeps out for whose tickets `is_wanted` returns true.
@@ -119,11 +110,12 @@ impl Sweeps {
 
 impl Engine {
     /// Begins a sweep, which is answered at its end.
-    pub(super) fn begin_sweep(&mut self, queue_index: usize, ticket: Ticket, sweep: Sweep) {
+    pub(super) fn begin_sweep(&mut self, queue_index: usize, ticket: Ticket, client: u64, sweep: Sweep) {
         let entry = self.entry_mut(queue_index);
         entry.holds.sweeps += 1;
         let (sweep, place) = entry.queue.sweep_begins(sweep);
-        self.sweeps.add(RunningSweep { ticket, queue_index, sweep, place, taken: 0 });
+        let running = RunningSweep { ticket, client, queue_index, sweep, place, taken: 0 };
+        self.sweeps.line_of(&running).push_back(running);
     }
 
     /// A step of a sweep, if there is one.
@@ -142,7 +134,7 @@ impl Engine {
         if step.is_over || running.taken >= running.sweep.most() {
             self.end_sweep(&running);
         } else {
-            self.sweeps.put_back(running);
+            self.sweeps.line_of(&running).push_front(running);
         }
     }
 

@@ -189,7 +189,7 @@ fn a_task_whose_value_is_lost_is_dead_until_it_gets_another_value_and_is_kicked(
     assert_eq!(shown.collect::<Vec<_>>(), [(&b"a"[..], ShownReason::Fresh(Box::from(*b"value damaged")))]);
     let kick = || Request::Kick { key: key("a") };
     assert_eq!(real.commit_one(kick(), 0), ReadAnswer::Plain(Outcome::Refused), "it has no value");
-    let sweep = Request::Sweep(Sweep::KickDead { most: 9 });
+    let sweep = Request::Sweep { sweep: Sweep::KickDead { most: 9 }, client: 0 };
     real.commit(vec![sweep, add("c")], 0).unwrap();
     assert_eq!(real.commit(Vec::new(), 0).unwrap(), [(9, ReadAnswer::Plain(Outcome::Counted(0)))]);
     let update = Request::Update { key: key("a"), value: Value::from(&b"new"[..]) };

@@ -31,7 +31,7 @@ fn counted(answer: ReadAnswer) -> u64 {
 
 /// Runs batches until the sweep is answered.
 fn swept(real: &mut RealQueues, sweep: Sweep, now: u64) -> u64 {
-    let mut answers = real.commit(vec![Request::Sweep(sweep)], now).unwrap();
+    let mut answers = real.commit(vec![Request::Sweep { sweep, client: 0 }], now).unwrap();
     while answers.is_empty() {
         answers = real.commit(vec![], now).unwrap();
     }
@@ -111,7 +111,10 @@ fn others_have_their_turn_and_what_comes_meanwhile_stays() {
     while counted(real.commit_one(Request::CountAll, 0)) < names.len() as u64 {}
     let states = SweptStates { ready: true, ..SweptStates::default() };
     let sweep = real.submitted;
-    assert_eq!(real.commit(vec![Request::Sweep(Sweep::Purge { states, age: 0 })], 10).unwrap(), []);
+    assert_eq!(
+        real.commit(vec![Request::Sweep { sweep: Sweep::Purge { states, age: 0 }, client: 0 }], 10).unwrap(),
+        []
+    );
     let (mut sizes, mut answer) = (Vec::new(), None);
     for step in 0_u8..5 {
         let request = Request::Add {
@@ -146,7 +149,10 @@ fn a_kick_leaves_who_dies_after_it_has_begun() {
         bury(&mut real, 0);
     }
     let sweep = real.submitted;
-    assert_eq!(real.commit(vec![Request::Sweep(Sweep::KickDead { most: u64::MAX })], 1).unwrap(), []);
+    assert_eq!(
+        real.commit(vec![Request::Sweep { sweep: Sweep::KickDead { most: u64::MAX }, client: 0 }], 1).unwrap(),
+        []
+    );
     let (mut answer, mut steps) = (None, 0);
     while answer.is_none() {
         // Another one dies between two steps.
@@ -167,7 +173,7 @@ fn a_sweep_is_answered_when_the_server_ends() {
     real.commit((0..SWEEP_STEP + 10).map(|number| add(&number.to_string())).collect(), 0).unwrap();
     while counted(real.commit_one(Request::CountAll, 0)) < (SWEEP_STEP + 10) as u64 {}
     let states = SweptStates { ready: true, ..SweptStates::default() };
-    real.commit(vec![Request::Sweep(Sweep::Purge { states, age: 0 })], 0).unwrap();
+    real.commit(vec![Request::Sweep { sweep: Sweep::Purge { states, age: 0 }, client: 0 }], 0).unwrap();
     real.tasks.dismiss();
     let answers = real.commit(vec![], 0).unwrap();
     assert_eq!(answers.len(), 1, "{answers:?}");
@@ -179,7 +185,7 @@ fn a_step_alone_waits_for_no_sync_and_the_next_answer_shows_nothing_that_is_not_
     let mut real = open(LeaseOrder::Fifo);
     real.commit((0..4 * SWEEP_STEP).map(|number| add(&number.to_string())).collect(), 0).unwrap();
     let states = SweptStates { ready: true, ..SweptStates::default() };
-    assert_eq!(real.commit(vec![Request::Sweep(Sweep::Purge { states, age: 0 })], 0).unwrap(), []);
+    assert_eq!(real.commit(vec![Request::Sweep { sweep: Sweep::Purge { states, age: 0 }, client: 0 }], 0).unwrap(), []);
     real.commit(vec![], 0).unwrap();
     assert!(real.store.unsynced() > 0, "nobody waits for the steps");
     let left = counted(real.commit_one(Request::Count, 0));
@@ -210,7 +216,7 @@ fn an_answer_beside_a_step_that_takes_nothing_shows_only_what_is_on_disk() {
         assert_eq!(real.commit_one(give_back, 0), ReadAnswer::Plain(Outcome::Done));
     }
     let states = SweptStates { ready: true, ..SweptStates::default() };
-    assert_eq!(real.commit(vec![Request::Sweep(Sweep::Purge { states, age: 0 })], 0).unwrap(), []);
+    assert_eq!(real.commit(vec![Request::Sweep { sweep: Sweep::Purge { states, age: 0 }, client: 0 }], 0).unwrap(), []);
     real.commit(vec![], 0).unwrap();
     assert!(real.store.unsynced() > 0, "nobody waits for the step");
     assert_eq!(counted(real.commit_one(Request::Count, 0)), 0);
@@ -228,7 +234,8 @@ fn what_is_added_behind_a_sweep_in_its_batch_stays() {
             let mut real = open(order);
             real.commit(names.iter().map(|name| delayed(name, 1_000)).collect(), 5).unwrap();
             let number = real.submitted;
-            let requests = vec![delayed("before", 3_000), Request::Sweep(sweep), delayed("behind", 3_000)];
+            let requests =
+                vec![delayed("before", 3_000), Request::Sweep { sweep, client: 0 }, delayed("behind", 3_000)];
             let mut answers = real.commit(requests, 5).unwrap();
             while !answers.iter().any(|(of, _)| *of == number + 1) {
                 answers = real.commit(vec![], 5).unwrap();
@@ -250,29 +257,43 @@ fn keys_delayed(real: &mut RealQueues, now: u64) -> Vec<String> {
 
 fn purge_of_nothing() -> Request {
     let states = SweptStates { dead: true, ..SweptStates::default() };
-    Request::Sweep(Sweep::Purge { states, age: 0 })
+    Request::Sweep { sweep: Sweep::Purge { states, age: 0 }, client: 0 }
 }
 
 /// Twenty thousand purges of a client that was gone went on, and each had as many turns as a purge of somebody else.
 #[test]
-fn sweeps_of_a_queue_follow_one_another_and_those_of_a_client_that_is_gone_end() {
+fn sweeps_of_a_client_follow_one_another_and_end_when_it_is_gone() {
     const SWEEPS: u64 = 100;
     let mut real = open(LeaseOrder::Fifo);
+    let another = real.committer.queue(b"another", LeaseOrder::Fifo, Policy::Always).unwrap();
     real.commit((0..3 * SWEEP_STEP).map(|number| add(&number.to_string())).collect(), 0).unwrap();
+    // A client names two queues in turn.
+    let queues = [real.queue.clone(), another];
+    let of_nothing = |number: u64| {
+        let queue = queues[usize::from(number.is_multiple_of(2))].clone();
+        Submission { queue, ticket: Ticket { sink: 0, number }, request: purge_of_nothing() }
+    };
     let first = real.submitted;
-    assert_eq!(real.commit((0..SWEEPS).map(|_| purge_of_nothing()).collect(), 0).unwrap(), []);
-    // A sweep of another frontend has every second turn.
-    let queue = real.queue.clone();
-    let (ticket, states) = (Ticket { sink: 1, number: 0 }, SweptStates { ready: true, ..SweptStates::default() });
-    let request = Request::Sweep(Sweep::Purge { states, age: 0 });
-    real.tasks.submit(vec![Submission { queue, ticket, request }]);
-    let mut answered = Vec::new();
+    real.tasks.submit((first..first + SWEEPS).map(of_nothing).collect());
+    real.submitted += SWEEPS;
+    // A sweep of another client has every second turn.
+    let states = SweptStates { ready: true, ..SweptStates::default() };
+    let other = real.submitted;
+    let mut answers =
+        real.commit(vec![Request::Sweep { sweep: Sweep::Purge { states, age: 0 }, client: 1 }], 0).unwrap();
     for _ in 0..12 {
-        answered.extend(real.commit(vec![], 0).unwrap());
+        answers.extend(real.commit(vec![], 0).unwrap());
     }
-    assert_eq!(real.tasks.metrics().queues()[0].counts().ready, 0, "it has taken all, in twelve turns of both");
-    assert!(answered.is_sorted_by_key(|(number, _)| *number) && answered.len() <= 6, "{answered:?}");
-    let left: Vec<u64> = (first + answered.len() as u64..first + SWEEPS - 1).collect();
+    let (of_other, answered): (Vec<_>, Vec<_>) = answers.into_iter().partition(|(number, _)| *number == other);
+    assert_eq!(
+        of_other.into_iter().map(|(_, answer)| counted(answer)).collect::<Vec<_>>(),
+        [3 * SWEEP_STEP as u64],
+        "it has taken all, in twelve turns of both"
+    );
+    let numbers: Vec<u64> = answered.into_iter().map(|(number, _)| number).collect();
+    let next = first + numbers.len() as u64;
+    assert!(numbers.iter().copied().eq(first..next) && numbers.len() <= 9, "{numbers:?}");
+    let left: Vec<u64> = (next..first + SWEEPS - 1).collect();
     let answers = real.commit(vec![Request::Withdraw { tickets: left.clone() }], 0).unwrap();
     assert!(left.iter().all(|number| answers.iter().any(|(answered, _)| answered == number)), "each is answered");
     let mut last = Vec::new();

@@ -25,7 +25,8 @@ impl BeanstalkConversation<'_> {
         Ok(match apart {
             Apart::Kick(most) => {
                 let queue = self.session.queue(self.session.used());
-                let kicked = self.outcome(queue, Request::Sweep(Sweep::Kick { most })).await?.counted();
+                let sweep = Request::Sweep { sweep: Sweep::Kick { most }, client: self.session.holder };
+                let kicked = self.outcome(queue, sweep).await?.counted();
                 reply::numbered("KICKED", kicked)
             }
             Apart::Stats => self.stats().await?,

@@ -223,7 +223,9 @@ impl<'c> QueueAsk<'c> {
         read: impl FnOnce(QueueReply<'_>) -> Option<T>,
     ) -> Result<T, QueueRefusal> {
         let request = AnyRequest::OfQueues(request);
-        self.queues.ask(self.named()?.call(handle::Access::Full, &request), request.verb(), read).await
+        // All operators are one client.
+        let call = self.named()?.call(handle::Access::Full, 0, &request);
+        self.queues.ask(call, request.verb(), read).await
     }
 
     /// The queues of the family.

@@ -92,7 +92,11 @@ impl ModelJobs {
             }
             JobRequest::KickMany(queue, most) => {
                 let answer = self.begin_sweep(ticket, *queue, *most).map(ReadAnswer::Plain);
-                (real.queue(*queue), Request::Sweep(Sweep::Kick { most: *most }), answer)
+                (
+                    real.queue(*queue),
+                    Request::Sweep { sweep: Sweep::Kick { most: *most }, client: *queue as u64 },
+                    answer,
+                )
             }
         };
         self.answers.extend(answer.map(|answer| (ticket, answer)));
