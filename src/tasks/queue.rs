@@ -41,8 +41,8 @@ use ready::ReadyTasks;
 pub(super) use sweeping::SweepPlace;
 use table::TaskTable;
 use task::{Task, TaskMarks, TaskState};
-pub(super) use timed::LeaseTimer;
 use timed::TasksAside;
+pub(super) use timed::{LeaseTimer, disarm};
 
 use std::num::NonZeroU32;
 
@@ -384,16 +384,17 @@ impl TaskQueue {
 
     /// Takes a task out of the counts and structures of its state.
     fn leave(&mut self, task_index: TaskIndex, wheel: &mut Wheel<LeaseTimer>) {
+        let timer = LeaseTimer { queue: self.number, task_index };
         match self.task(task_index).state {
             TaskState::Ready => self.step_out(task_index),
             TaskState::Delayed(until) => self.end_delay(task_index, until),
             TaskState::Dead => self.rise(task_index),
             TaskState::Leased(lease) => {
-                let _due = wheel.cancel(lease.timer);
+                disarm(wheel, lease.timer, timer);
                 self.end_lease(task_index, lease.token);
             }
-            TaskState::Unread(timer) => {
-                let _due = wheel.cancel(timer);
+            TaskState::Unread(id) => {
+                disarm(wheel, id, timer);
                 self.counts.unread -= 1;
             }
             TaskState::Dropped => {

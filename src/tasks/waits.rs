@@ -91,10 +91,10 @@ impl Waits {
         number
     }
 
-    /// Has the waiting of a request end with this timer.
-    pub(super) fn set_timer(&mut self, number: WaitNumber, timer: TimerId) {
+    /// Has the waiting of a request end with this timer. `None`: its timer has come up.
+    pub(super) fn set_timer(&mut self, number: WaitNumber, timer: Option<TimerId>) {
         if let Some(wait) = self.waits.get_mut(number as usize) {
-            wait.timer = Some(timer);
+            wait.timer = timer;
         }
     }
 

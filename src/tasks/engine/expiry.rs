@@ -13,7 +13,7 @@
 use super::{Engine, TAKEN};
 use crate::limits::{EXPIRE_BUDGET, LEASES_PER_BATCH, TASKS_BATCH_BYTES};
 use crate::store::Store;
-use crate::tasks::queue::LeaseTimer;
+use crate::tasks::queue::{LeaseTimer, disarm};
 use crate::tasks::queues::number_of;
 use crate::tasks::waits::WaitNumber;
 use crate::wheel::{Progress, Wheel};
@@ -108,6 +108,8 @@ impl Engine {
         let mut count = due.len();
         let over = due.extract_if(.., |timer| timer.waiting().is_some());
         let over: Vec<WaitNumber> = over.filter_map(LeaseTimer::waiting).collect();
+        // They may be served before they are refused, and their timers have come up.
+        over.iter().for_each(|number| self.waits.set_timer(*number, None));
         let alarms: Vec<LeaseTimer> = due.extract_if(.., |timer| timer.is_alarm()).collect();
         self.end_pauses(&mut due, store);
         for LeaseTimer { queue, .. } in alarms {
@@ -148,7 +150,7 @@ impl Engine {
         }
         let wheel = &mut self.timers.wheel;
         if let Some((_, timer)) = entry.alarm.take() {
-            let _due = wheel.cancel(timer);
+            disarm(wheel, timer, LeaseTimer::alarm(number_of(queue_index)));
         }
         entry.alarm = next.map(|time| (time, wheel.arm(time, LeaseTimer::alarm(number_of(queue_index)))));
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::{Engine, TAKEN};
 use crate::limits::WAITERS_MAX;
 use crate::store::Store;
-use crate::tasks::queue::LeaseTimer;
+use crate::tasks::queue::{LeaseTimer, disarm};
 use crate::tasks::queues::number_of;
 use crate::tasks::record::task_key;
 use crate::tasks::waits::{Wait, WaitNumber, WantedLeases};
@@ -81,7 +81,7 @@ impl Engine {
         let number = self.waits.add(Wait { ticket, wanted, queues: Arc::clone(&queues), place, timer: None });
         if let Some(until) = until {
             let timer = self.timers.wheel.arm(until, LeaseTimer::end_of_wait(number));
-            self.waits.set_timer(number, timer);
+            self.waits.set_timer(number, Some(timer));
         }
         for &queue_index in &*queues {
             self.entry_mut(queue_index).waiters.insert(place, number);
@@ -92,7 +92,7 @@ impl Engine {
     pub(super) fn stop_waiting(&mut self, number: WaitNumber) -> Option<Wait> {
         let wait = self.waits.remove(number)?;
         if let Some(timer) = wait.timer {
-            let _due = self.timers.wheel.cancel(timer);
+            disarm(&mut self.timers.wheel, timer, LeaseTimer::end_of_wait(number));
         }
         for queue_index in &*wait.queues {
             // A queue of a family may go with the last one that waits.

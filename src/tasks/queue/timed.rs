@@ -14,6 +14,7 @@ use super::history::Histories;
 use crate::chunked_map::ChunkedMap;
 use crate::limits::QUEUES_MAX;
 use crate::tasks::waits::WaitNumber;
+use crate::wheel::{TimerId, Wheel};
 
 /// The payload of a lease's timer: the task whose lease ends. Or the alarm of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,12 @@ impl LeaseTimer {
     pub(in crate::tasks) fn waiting(self) -> Option<WaitNumber> {
         (self.queue == NO_QUEUE).then_some(self.task_index)
     }
+}
+
+/// Disarms a timer. The caller forgets the id of a timer that comes up: from then on it may name another timer.
+pub(in crate::tasks) fn disarm(wheel: &mut Wheel<LeaseTimer>, id: TimerId, timer: LeaseTimer) {
+    let disarmed = wheel.cancel(id);
+    debug_assert_eq!(disarmed, Some(timer), "a timer is disarmed by its own id");
 }
 
 /// No queue has this index.

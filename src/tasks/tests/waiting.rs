@@ -310,3 +310,28 @@ fn who_waits_is_asked_again_when_a_place_comes_free_or_a_limit_rises() {
     assert_eq!(token(&commit(&mut rig, vec![], 50)).len(), 1, "the lease has expired");
     assert_eq!(token(&commit(&mut rig, vec![limit(2)], 60)).len(), 1, "the limit has risen");
 }
+
+/// The id of a timer that had come up was used to disarm it, and was the id of a new lease by then: that lease never ended.
+#[test]
+fn a_lease_that_begins_as_a_wait_ends_runs_out_in_its_time() {
+    // The wait that ends is served itself, or another one is served before it is refused.
+    for waits_elsewhere in [false, true] {
+        let mut rig = Rig::new();
+        rig.commit(vec![("a", add("k"))], 0);
+        let lease = rig.lease_many(&["a"], 1, 0);
+        assert_eq!(leased(&rig.commit(vec![("", lease)], 0)[0].1), named(&[(0, "k")]));
+        let until = rig.lease_many(&[if waits_elsewhere { "b" } else { "a" }], 1, 1_000);
+        let for_ever = rig.lease_many(&["a"], 1, u64::MAX);
+        assert_eq!(rig.commit(vec![("", until)], 0), []);
+        if waits_elsewhere {
+            assert_eq!(rig.commit(vec![("", for_ever)], 0), []);
+        }
+        let answers = rig.batch(1_000);
+        let served = if waits_elsewhere { 3 } else { 2 };
+        let (number, outcome) = answers.iter().find(|(_, outcome)| *outcome != Outcome::Refused).unwrap();
+        assert_eq!((*number, leased(outcome)), (served, named(&[(0, "k")])));
+        assert_eq!(answers.len(), if waits_elsewhere { 2 } else { 1 });
+        let again = rig.lease_many(&["a"], 1, 0);
+        assert_eq!(leased(&rig.commit(vec![("", again)], 2_000)[0].1), named(&[(0, "k")]), "its lease is over");
+    }
+}
