@@ -7,7 +7,7 @@ use spindle::services::tasks::wire::{
     AddMode, AnyReply, AnyRequest, Fault, Field, ItemResult, Kicked, LIST_MAX, LeaseEnd, LendMode, NamedLease,
     QueueReply, QueueRequest, RepayStatus, Reply, Request, SeenSettings,
 };
-use spindle::tasks::{AddTerms, BrowsePlace, BrowsedState, QueueChange, QueueTerms, SweptStates};
+use spindle::tasks::{AddTerms, BrowsePlace, BrowsedState, QueueChange, QueueTerms, Rate, SweptStates};
 
 use crate::admin::awaited;
 use crate::harness::{Server, spindle_reads};
@@ -337,6 +337,63 @@ fn a_queue_keeps_its_settings_and_its_pause_over_a_kill() {
     configure(&mut client, b"mail", QueueChange { pause: Some(0), ..QueueChange::default() });
     let keys: Vec<_> = lend(&mut client, &[b"mail"], 9, 0).into_iter().map(|task| task.3).collect();
     assert_eq!(keys, [b"1", b"3"], "one of each group");
+    server.stop();
+}
+
+#[test]
+fn groups_take_turns_and_a_rate_bounds_what_is_lent_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start_tasks(folder.path(), &[]);
+    let mut client = connect(&server);
+    let of = |group: &[u8]| AddTerms { group: group.into(), ..AddTerms::default() };
+    for (key, group) in [(b"x1", &b"x"[..]), (b"x2", b"x"), (b"x3", b"x"), (b"y1", b"y"), (b"n1", b"")] {
+        assert_eq!(add(&mut client, &[b"mail"], key, b"", of(group)), [ItemResult::Done]);
+    }
+    let page = |client: &mut TasksClient, group: Option<&[u8]>| -> Vec<Vec<u8>> {
+        let (queue, state, from) = (&b"mail"[..], BrowsedState::Ready, BrowsePlace::default());
+        let browse = QueueRequest::Browse { queue, state, group, from, most: 9, first_bytes: 0 };
+        let AnyReply::OfQueues(QueueReply::Browsed(page, None)) = ask(client, browse) else { panic!("a page") };
+        page.iter().map(|task| [task.group, b":", task.key].concat()).collect()
+    };
+    assert_eq!(page(&mut client, None), [&b"x:x1"[..], b"x:x2", b"x:x3", b"y:y1", b":n1"]);
+    assert_eq!(page(&mut client, Some(b"x")), [b"x:x1", b"x:x2", b"x:x3"]);
+    assert_eq!((page(&mut client, Some(b"")), page(&mut client, Some(b"z"))), (vec![b":n1".to_vec()], vec![]));
+    let keys = |tasks: Vec<LentTask>| -> Vec<Vec<u8>> { tasks.into_iter().map(|task| task.3).collect() };
+    // Two at once, and then one in a second.
+    let rate = |rate| QueueChange { rate: Some(rate), ..QueueChange::default() };
+    configure(&mut client, b"mail", rate(Rate::of(1, 1_000, 2)));
+    assert_eq!(keys(lend(&mut client, &[b"mail"], 9, 0)), [b"x1", b"y1"], "each group has its turn");
+    assert_eq!(keys(lend(&mut client, &[b"mail"], 9, LONG)), [b"n1"], "who waits has the next one in its time");
+    configure(&mut client, b"mail", rate(None));
+    assert_eq!(keys(lend(&mut client, &[b"mail"], 9, 0)), [b"x2", b"x3"]);
+    server.stop();
+}
+
+#[test]
+fn a_purge_takes_the_named_states_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start_tasks(folder.path(), &[]);
+    let mut client = connect(&server);
+    let delayed = AddTerms { delay: LONG, ..AddTerms::default() };
+    for key in [b"lent", b"dead"] {
+        add(&mut client, &[b"mail"], key, b"", AddTerms::default());
+    }
+    let [_, (_, lend_key, _, key, _)] = &lend(&mut client, &[b"mail"], 2, 0)[..] else { panic!("both are ready") };
+    let lease = NamedLease { queue: b"mail", lend_key: *lend_key, key };
+    assert_eq!(settle(&mut client, vec![(lease, LeaseEnd::Bury { reason: b"no" })]), [ItemResult::Done]);
+    add(&mut client, &[b"mail"], b"late", b"", delayed);
+    add(&mut client, &[b"mail"], b"ready", b"", AddTerms::default());
+    let mut purge = |states, age_ms| {
+        let purge = QueueRequest::Purge { queue: b"mail", states, age_ms };
+        let AnyReply::OfQueues(QueueReply::Counted(_, count)) = ask(&mut client, purge) else { panic!("a count") };
+        count
+    };
+    let none = SweptStates::default();
+    assert_eq!(purge(SweptStates { ready: true, delayed: true, dead: true, dropped: true }, LONG), 0, "all are young");
+    assert_eq!(purge(SweptStates { dropped: true, ..none }, 0), 0);
+    assert_eq!(purge(SweptStates { dead: true, ..none }, 0), 1);
+    assert_eq!(purge(SweptStates { ready: true, delayed: true, ..none }, 0), 2);
+    assert_eq!(browse(&mut client, b"mail", BrowsedState::Lent, 9).len(), 1, "what is lent stays");
     server.stop();
 }
 
