@@ -15,6 +15,9 @@ use crate::tables::Tables;
 /// Divisor of the memory that the tables leave. The rest of the process may grow by the quotient before it counts
 /// against the tables' limit.
 const SLACK_SHARE: u64 = 8;
+/// Memory for each task that may be there, and for each queue.
+const TASK_BYTES: u64 = 1 << 10;
+const QUEUE_BYTES: u64 = 8 << 10;
 /// At least this part of all memory counts as left by the tables, as a divisor.
 const LEAST_LEFT: u64 = 16;
 
@@ -66,6 +69,12 @@ pub(super) fn reply_bytes_max(available: u64, max_memory: u64) -> usize {
 pub(super) fn job_room_bytes(available: u64, max_memory: u64) -> usize {
     let share = usize::try_from(left_by_tables(available, max_memory) / 8).unwrap_or(usize::MAX);
     share.clamp(JOB_ROOM_BYTES_MIN, JOB_ROOM_BYTES)
+}
+
+/// The most tasks where the operator sets no bound, and the most queues. With short keys they take about a third of the
+/// `available` memory each, and the values of tasks are on disk.
+pub(super) fn of_tasks(available: u64) -> (u64, usize) {
+    (available / TASK_BYTES, usize::try_from(available / QUEUE_BYTES).unwrap_or(usize::MAX))
 }
 
 /// The bytes that the tables leave of `available` if they may take `max_memory`, or a little in any case.
@@ -165,6 +174,17 @@ mod tests {
         assert_eq!(held(64 << 10, 32 << 10, 2 << 10), 4 << 10, "two clients that may have more");
         for available in [100, 512, 4_096, 1 << 20] {
             assert!(2 * held(available, available / 5 * 4, 1 << 20) <= available / 5);
+        }
+    }
+
+    /// A control group of 300 MB was full with 600,000 jobs, and the server was killed at each start from then on.
+    #[test]
+    fn tasks_and_queues_fit_into_the_memory() {
+        for available in [300_000_000, 24 << 30] {
+            let (tasks, queues) = of_tasks(available);
+            // As measured with keys of 8 bytes: 360 bytes for each job, and 3 KiB for each queue.
+            assert!(tasks * 360 + (queues as u64) * 3_072 < available / 4 * 3, "{tasks} {queues}");
+            assert!(tasks * 4_096 > available, "no fewer than need be: {tasks}");
         }
     }
 

@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::services::{BoundService, control};
-use super::{Error, StorageConfig};
+use super::{Error, StorageConfig, memory};
 use crate::clock::Clock;
 use crate::limits::JOB_ROOM_BYTES_MIN;
 use crate::net::service::ServiceParts;
@@ -123,7 +123,9 @@ impl TasksListeners {
             tracing::warn!("{}: {note}", storage.data.display());
         }
         let (tasks, mut committer) = tasks::open_with(Box::new(store), Clock::start().reading(), self.metrics)?;
-        committer.bound_tasks(self.tasks_max.unwrap_or(u64::MAX));
+        let (tasks_max, queues_max) = memory::of_tasks(memory::available_bytes());
+        committer.bound_tasks(self.tasks_max.unwrap_or(tasks_max));
+        committer.bound_queues(queues_max);
         let source = tasks.clone();
         let control = control("control", &storage.data, Box::new(move || source.backup()));
         let mut services: Vec<_> = control.into_iter().collect();

@@ -212,6 +212,11 @@ impl Committer {
         self.core.lock().engine.bound_tasks(most);
     }
 
+    /// Beyond so many queues none is made.
+    pub fn bound_queues(&mut self, most: usize) {
+        self.core.lock().engine.queues.bound(most);
+    }
+
     /// Registers a sink and returns its number for [`super::Ticket::sink`].
     pub fn sink(&mut self, sink: Box<dyn ReplySink>) -> usize {
         let mut core = self.core.lock();

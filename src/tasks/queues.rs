@@ -106,6 +106,8 @@ pub(super) struct Queues {
     /// The tasks of all queues of ids.
     ids: KeyTable<IdPlace>,
     families: Vec<FamilyEntry>,
+    /// Beyond so many queues none is made.
+    most: usize,
     metrics: Arc<TaskMetrics>,
     /// The numbers of tasks in later queues of a family are above this one. At least 1: 0 is for queues of no family.
     floor: u64,
@@ -117,7 +119,13 @@ impl Queues {
     /// Without a queue.
     pub(super) fn new(metrics: Arc<TaskMetrics>) -> Self {
         let (entries, free, names, families) = (Vec::new(), BTreeSet::new(), HashMap::default(), Vec::new());
-        Self { entries, free, names, ids: KeyTable::default(), families, metrics, floor: 1, tasks: 0 }
+        let (ids, most) = (KeyTable::default(), QUEUES_MAX);
+        Self { entries, free, names, ids, families, most, metrics, floor: 1, tasks: 0 }
+    }
+
+    /// Beyond so many queues none is made, and beyond [`QUEUES_MAX`].
+    pub(super) fn bound(&mut self, most: usize) {
+        self.most = most.min(QUEUES_MAX);
     }
 
     /// The highest number of a task in any queue of no family.
@@ -248,7 +256,7 @@ impl Queues {
     fn create(&mut self, name: &[u8], order: LeaseOrder, first: u64) -> Option<usize> {
         let queue_index = match self.free.pop_first() {
             Some(queue_index) => queue_index,
-            None if self.entries.len() < QUEUES_MAX => self.entries.len(),
+            None if self.entries.len() < self.most => self.entries.len(),
             None => return None,
         };
         let (counters, settings) = (QueueCounters::above(first), QueueSettings::default());

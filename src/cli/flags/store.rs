@@ -32,7 +32,8 @@ pub(crate) struct StoreFlags {
     #[arg(long, value_name = "N", default_value_t = 0)]
     tries: u32,
 
-    /// Most tasks, jobs and events together, in any state; beyond them none is added [default: no bound]
+    /// Most tasks, jobs and events together, in any state; beyond them none is added [default: one for each KiB of memory of
+    /// the host or its control group]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max_tasks: Option<u64>,
 

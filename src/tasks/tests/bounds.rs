@@ -2,7 +2,9 @@
 
 use std::num::NonZeroU32;
 
+use super::reservations::RealJobs;
 use super::{ReadAnswer, RealQueues, add, leased, poll};
+use crate::store::Value;
 use crate::store::tests::fake_disk::FakeDisk;
 use crate::tasks::{AddTerms, LeaseOrder, Outcome, Policy, QueueEnd, Request};
 
@@ -37,13 +39,22 @@ fn beyond_the_most_tasks_none_is_added_and_all_else_goes_on() {
 }
 
 #[test]
+fn beyond_the_most_queues_none_is_made() {
+    let mut real = RealJobs::open(FakeDisk::new(), 0);
+    real.committer.bound_queues(2);
+    let push = || Request::Push { value: Value::from(&b"v"[..]), terms: None };
+    let mut pushed = |queue: &[u8]| real.ask(real.family.queue(queue), push(), 0).added().is_some();
+    assert_eq!([pushed(b"a"), pushed(b"b"), pushed(b"c"), pushed(b"a")], [true, true, false, true]);
+}
+
+#[test]
 fn the_tries_of_the_server_hold_where_neither_task_nor_queue_says_otherwise() {
     let mut real = start(&FakeDisk::new());
     let queue = real.queue.clone();
     real.committer.bound_tries(&queue, NonZeroU32::new(1));
     let terms = |tries| Some(Box::new(AddTerms { tries, ..AddTerms::default() }));
     let add_with = |key: &[u8], tries| {
-        let value = crate::store::Value::from(&b""[..]);
+        let value = Value::from(&b""[..]);
         Request::Add { key: key.into(), value, end: QueueEnd::Tail, terms: terms(tries) }
     };
     let adds =
