@@ -61,7 +61,7 @@ fn tasks_of_a_queue_are_added_with_options_and_are_shown_in_each_state() {
         panic!("one task")
     };
     assert_eq!((&lent["key"], &lent["queue"], &lent["tries"]), (&json!("lent"), &json!("mail"), &json!(1)));
-    assert_eq!(keys(&server, "mail", "ready"), ["first", "urgent"].map(String::from), "those without a group first");
+    assert_eq!(keys(&server, "mail", "ready"), ["urgent", "first"].map(String::from), "the most urgent class first");
     assert_eq!(keys(&server, "mail", "delayed"), ["later"]);
     assert_eq!(keys(&server, "mail", "lent"), ["lent"]);
     assert!(keys(&server, "mail", "dead").is_empty());
