@@ -3,7 +3,7 @@
 //! This module does not know why a task is leased, nor what its failure brings: see `failure.rs`.
 
 use super::task::{Lease, TaskState};
-use super::{LeaseTimer, LeasedTask, TaskIndex, TaskQueue, disarm};
+use super::{LeaseTimer, LeasedTask, TaskIndex, TaskQueue};
 use crate::limits::EXPIRE_BUDGET;
 use crate::store::Value;
 use crate::tasks::order::Settlement;
@@ -198,8 +198,7 @@ impl TaskQueue {
     pub(super) fn release(&mut self, task_index: TaskIndex, token: u64, wheel: &mut Wheel<LeaseTimer>) -> bool {
         match self.task(task_index).state {
             TaskState::Leased(lease) if lease.token == token && self.is_running(lease.deadline) => {
-                disarm(wheel, lease.timer, LeaseTimer { queue: self.number, task_index });
-                self.end_lease(task_index, token);
+                self.leave(task_index, wheel);
                 true
             }
             TaskState::Leased(_) | TaskState::Ready | TaskState::Unread(_) | TaskState::Dropped => false,
